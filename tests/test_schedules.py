@@ -138,6 +138,8 @@ async def test_what_cannot_be_a_schedule_is_refused(store: Store, wrong: dict[st
             await coordinator.schedules.put("monthly", template="other", every_s=60)
         with pytest.raises(PlanInvalid):
             await coordinator.schedules.put("monthly", template="renewal", every_s=60)
+        with pytest.raises(PlanInvalid):
+            await coordinator.schedules.put("monthly", template="renewal", every_s=60, check_tools=False)
         assert await coordinator.schedules.list() == []
 
 

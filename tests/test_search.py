@@ -184,3 +184,20 @@ async def test_a_fork_keeps_the_tags_of_its_saga() -> None:
         await coordinator.run(plan(("book", "a"), ("pay", "refused")), saga_id="s1", tags=["x"])
         await coordinator.fork("s1", plan=plan(("book", "a"), ("pay", "c")), new_id="s2")
         assert await found(coordinator, tags=["x"]) == {"s1", "s2"}
+
+
+async def test_a_session_is_found_by_its_tags() -> None:
+    """While it is open and afterwards, also when its agent opens it again; wrong tags are refused before anything is stored."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        async with coordinator.session("s1", tags=["customer:42"]) as session:
+            await session.call("book", what="a")
+            assert await found(coordinator, tags=["customer:42"]) == {"s1"}
+        async with coordinator.session("s1", tags=["other"]) as session:
+            await session.call("book", what="a")
+        assert await found(coordinator, tags=["customer:42"], tool="book") == {"s1"}
+        assert await found(coordinator, tags=["other"]) == set()
+        for tags in (["a\nb"], "customer:42"):
+            with pytest.raises(SettingInvalid):
+                async with coordinator.session("s2", tags=tags):
+                    pass
+        assert len(await coordinator.list()) == 1

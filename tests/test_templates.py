@@ -73,6 +73,9 @@ async def test_a_saga_of_a_template_says_which() -> None:
         assert b'"template":"trip@1"' in head.summary
         again = await coordinator.submit(template="trip@1", input={"what": "a"}, saga_id="s1")
         assert (await again.wait()).completed
+        outcome = await coordinator.run(template="trip", input={"what": "b"}, saga_id="s2", tags=["x"])
+        assert outcome.output(1) == {"ref": "b"}
+        assert (await coordinator.history("s2"))[0]["template"] == "trip@1"
     await store.close()
 
 

@@ -154,6 +154,7 @@ def sync_session(
     idle_s: float | None = None,
     deadline_s: float | None = None,
     max_tool_calls: int | None = None,
+    tags: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[SyncSession]:
     """A session for a blocking agent.
@@ -177,6 +178,7 @@ def sync_session(
                 idle_s=idle_s,
                 deadline_s=deadline_s,
                 max_tool_calls=max_tool_calls,
+                tags=tags,
             ) as session,
         ):
             yield session

@@ -29,6 +29,7 @@ from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.execution.schedules import ScheduleBody, tags_of
+from saga_engine.execution.search import check_tags
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
@@ -249,14 +250,16 @@ class Coordinator(Plans, Views, Searches, EventMethods):
 
     async def run(
         self,
-        plan: PlanSource,
+        plan: PlanSource | None = None,
         *,
+        template: str | None = None,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         tags: Sequence[str] = (),
     ) -> SagaResult:
         """``submit``, then wait until the saga ends or needs an operator. Cancelling the wait leaves it running."""
-        return await (await self._begin(plan, saga_id, input, tags, detach=False)).wait()
+        source, reference = await self.templates.chosen(plan, template, input)
+        return await (await self._begin(source, saga_id, input, tags, reference, detach=False)).wait()
 
     async def _begin(
         self,
@@ -292,6 +295,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         idle_s: float | None = None,
         deadline_s: float | None = None,
         max_tool_calls: int | None = None,
+        tags: Sequence[str] = (),
         tools: Iterable[Any] = (),
     ) -> AsyncIterator[Session]:
         """A session for an agent that calls its tools as it goes; see ``Session``.
@@ -302,13 +306,14 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         nothing, ``continue`` continues live from there, ``rollback`` undoes everything. ``on_failure``: what an
         exception does: ``undo``; ``keep`` leaves the session open, and the agent that runs again makes the calls that
         failed last anew and no other; ``ask`` asks an operator which. ``idle_s``: after so many seconds without the
-        agent or an answer such a session is undone. ``tools``: those that only the agent has. Raises ``LeaseHeld``
-        (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan), ``SessionEnded``,
-        ``NeedsPerson``, ``ToolMissing``.
+        agent or an answer such a session is undone. ``tags``: words by which ``search`` finds a new session.
+        ``tools``: those that only the agent has. Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id
+        belongs to a saga with a plan), ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
         """
         name = check_saga_id(saga_id or new_saga_id())
         own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
-        body: dict[str, Any] = {"goal": goal, "steps": []}
+        check_tags(tags)
+        body: dict[str, Any] = {"goal": goal, "steps": []} | ({"tags": list(tags)} if tags else {})
         body |= {key: value for key, value in own.items() if value is not None}
         handle = partial(session_handle, self.store, self.supervisor, self.tools, limits=self.limits)
         made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)

@@ -68,8 +68,9 @@ class Engine(Protocol):
 
     async def run(
         self,
-        plan: PlanSource,
+        plan: PlanSource | None = None,
         *,
+        template: str | None = None,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002
         tags: Sequence[str] = (),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.api.requests import submission_of
-from saga_engine.errors import SagaExists, ScheduleNotFound, SettingInvalid, StoreRefused
+from saga_engine.errors import PlanInvalid, SagaExists, ScheduleNotFound, SettingInvalid, StoreRefused
 from saga_engine.execution.schedules import (
     CatchUp,
     Overlap,
@@ -22,6 +22,8 @@ from saga_engine.execution.schedules import (
 from saga_engine.execution.search import check_tags
 from saga_engine.execution.templates import Templates
 from saga_engine.execution.timetable import Timetable
+from saga_engine.plan.compiler import check_plan
+from saga_engine.plan.model import load_plan
 from saga_engine.ports import Document, Store
 from saga_engine.runtime.ticks import write
 
@@ -94,7 +96,8 @@ class Schedules:
         """Create a schedule, or replace what it starts and when; its last sagas remain known.
 
         ``template`` is ``NAME`` (the latest version at each tick) or ``NAME@VERSION``. Raises ``SettingInvalid``,
-        ``TemplateNotFound``, and ``PlanInvalid`` if the template could not be submitted with this input now.
+        ``TemplateNotFound``, and ``PlanInvalid`` if the template could not be submitted with this input now; without
+        ``check_tools`` tools and their params are not checked.
         """
         now_ms = await self._now_ms()
         timetable = Timetable(cron, time_zone, every_s, now_ms // 1000 * 1000 if every_s else 0)
@@ -112,6 +115,8 @@ class Schedules:
         given = found.checked_input(input)
         if check_tools:
             submission_of(found.plan, "checked", given, self._tools)
+        elif problems := check_plan(load_plan(found.plan), None, input=given):
+            raise PlanInvalid(problems)
         body.next_ms = timetable.next_after(now_ms)
         for _ in range(_TRIES):
             there = await self._store.documents().read("schedule", name)
@@ -205,7 +210,7 @@ class Schedules:
     async def _read(self, name: str) -> Document:
         found = await self._store.documents().read("schedule", check_name(name))
         if found is None:
-            raise ScheduleNotFound(f"there is no schedule {name}", hint="schedules.list() has the schedules")
+            raise ScheduleNotFound(f"there is no schedule {name}", hint="`saga schedule list` shows the schedules")
         return found
 
     async def _now_ms(self) -> int:

@@ -301,14 +301,15 @@ class TemporalCoordinator(Unsupported):
 
     async def run(
         self,
-        plan: PlanSource,
+        plan: PlanSource | None = None,
         *,
+        template: str | None = None,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         tags: Sequence[str] = (),
     ) -> SagaResult:
         """``submit``, then ``wait``. Cancelling the wait leaves the saga running."""
-        return await self.wait((await self._submitted(plan, saga_id, input, tags)).saga_id)
+        return await self.wait((await self._submitted(only_plan(plan, template), saga_id, input, tags)).saga_id)
 
     async def resume(self, saga_id: str) -> SagaResult:
         """``wait``: workers continue every saga by themselves."""

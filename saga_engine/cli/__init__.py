@@ -32,6 +32,7 @@ from saga_engine.cli.param_types import PlainCommand, PlainGroup
 from saga_engine.cli.plan import plan
 from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
+from saga_engine.cli.schedule import app as schedule
 from saga_engine.cli.schema import schema
 from saga_engine.cli.show import show
 from saga_engine.cli.simulate import simulate
@@ -87,6 +88,7 @@ for _name, _body, _about in (
         _body = logged(_body, default="info" if _name == "worker" else "warning")
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
 app.add_typer(template, name="template", short_help="Named plans: put, list, show, delete.")
+app.add_typer(schedule, name="schedule", short_help="Templates that start by themselves.")
 app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
 
 

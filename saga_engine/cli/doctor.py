@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
@@ -47,6 +49,9 @@ def doctor(
     *,
     tools: ToolsOption = None,
     store: StoreOption = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First rebuild the store's indexes from what is stored of each saga.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -56,6 +61,7 @@ def doctor(
 
     Examples:
       saga doctor
+      saga doctor --rebuild
       saga doctor --store redis://localhost:6379/0 --json
     """
     import asyncio
@@ -73,7 +79,7 @@ def doctor(
     except SagaError as error:
         findings.append(_of(error, "settings"))
     else:
-        body["store"] = asyncio.run(_store(settings, findings))
+        body["store"] = asyncio.run(_store(settings, findings, rebuild=rebuild))
         body["tools"] = _tools(settings, findings)
         body["policy"] = _policy(settings, [tool["name"] for tool in body["tools"]], findings)
         body["escalation"] = _escalation(settings, findings)
@@ -198,7 +204,7 @@ def _public(name: str, value: Any) -> Any:
 # --- the store -----------------------------------------------------------------------------------------------------
 
 
-async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
+async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) -> dict[str, Any] | None:
     """The durability of the store; a reason why it cannot be used is a finding."""
     from saga_engine.cli.read_only import no_store, silence_told
     from saga_engine.errors import DurabilityInsufficient, SagaError
@@ -208,7 +214,7 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
         # Replicas may take their time to confirm; if they are configured, the check waits as long as sagas do.
         waits = settings.durability not in ("fsync", "relaxed")
         patience_s = settings.patience_s if waits else min(settings.patience_s, _PATIENCE_S)
-        store = open_store(settings.store, durability=settings.durability, patience_s=patience_s, snapshot=True)
+        store = open_store(settings.store, durability=settings.durability, patience_s=patience_s, snapshot=not rebuild)
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
@@ -228,6 +234,9 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
             lenient = severity == "error" and not refused and settings.durability == "relaxed"
             findings.append(Finding("warning" if lenient else severity, "store", text, hint))
         if not refused:
+            if rebuild:
+                await store.work().rebuild()
+                findings.append(Finding("ok", "store", "its indexes were rebuilt from what is stored of each saga"))
             await _orphans(store, findings)
             await _waiting(store, settings, findings)
     except SagaError as error:

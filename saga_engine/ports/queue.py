@@ -133,6 +133,9 @@ class WorkStore(Protocol):
     async def mend(self) -> None:
         """Move such keys aside and rebuild their content; continue what a process that died has left unfinished."""
 
+    async def rebuild(self) -> None:
+        """Add to all indexes what is missing there, from what is stored of each saga. They may be used meanwhile."""
+
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """Store a worker's report (JSON) for ``overview``; it expires after ``ttl_ms``."""
 

@@ -116,6 +116,10 @@ class RedisWork:
         """Continue unfinished mending of other processes, and mend what is damaged now."""
         await self._mender.mend(self._tags)
 
+    async def rebuild(self) -> None:
+        """Rebuild all indexes from the sagas' own keys; see ``ports.WorkStore``."""
+        await self._mender.rebuild(self._tags)
+
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """Store a worker's report (JSON), which expires after ``ttl_ms``."""
         await self._plain("SET", self._report_key(owner), body, "PX", ttl_ms)

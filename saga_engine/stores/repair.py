@@ -98,6 +98,11 @@ class Mender:
                         break
             return bool(unfinished)
 
+    async def rebuild(self, tags: Sequence[str]) -> None:
+        """Rebuild the indexes of these partitions, whatever is missing there. They may be used meanwhile."""
+        await self._calls.spread("mend", [(f"{tag}owners",) for tag in tags], ["mark"])
+        await self.mend(f"{tag}owners" for tag in tags)
+
     def mend_soon(self, keys: Iterable[Argument]) -> None:
         """Mend them in the background."""
         task = asyncio.create_task(self._mend_quietly(list(keys)), name="saga-mending")

@@ -257,17 +257,18 @@ class _Resources:
 
     async def test_only_those_who_have_a_place_are_kept(self, guards: GuardStore) -> None:
         """Law: ``keep`` extends the life of a ticket in the queue, and adds none that is dead or gone."""
-        await guards.take("r", ["a", "b"], SHORT_MS)
-        assert await guards.keep("r", ["a", "gone"], LONG_MS) == "a"
-
-        async def forgotten() -> bool:
-            return await guards.keep("r", ["b"], 0) == "a" and await guards.give("r", "nobody") == "a"
-
-        assert await forgotten()
-        assert await guards.give("r", "a") in ("", "b")
-        assert await guards.keep("r", ["a"], LONG_MS) in ("", "b")
-        await guards.give("r", "b")
-        assert await guards.take("r", [], LONG_MS) == ""
+        for attempt in range(100):  # on a machine that stops for a moment, "a" is dead before it is kept
+            queue = f"r{attempt}"
+            await guards.take(queue, ["a", "b"], SHORT_MS)
+            if (first := await guards.keep(queue, ["a", "gone"], LONG_MS)) == "a":
+                break
+        assert first == "a"
+        assert await guards.keep(queue, ["b"], 0) == "a"
+        assert await guards.give(queue, "nobody") == "a"
+        assert await guards.give(queue, "a") in ("", "b")
+        assert await guards.keep(queue, ["a"], LONG_MS) in ("", "b")
+        await guards.give(queue, "b")
+        assert await guards.take(queue, [], LONG_MS) == ""
 
     async def test_resources_do_not_meet(self, guards: GuardStore) -> None:
         """Any text is a resource, and each has its own queue; the same ticket may be in several."""

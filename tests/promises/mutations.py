@@ -8,10 +8,20 @@ from __future__ import annotations
 from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_calls import OF_CALLS
+from tests.promises.mutations_of_schedules import OF_SCHEDULES
 from tests.promises.mutations_of_sources import OF_SOURCES
 from tests.promises.mutations_of_steps import OF_STEPS
 from tests.promises.mutations_of_stores import OF_STORES
 from tests.promises.mutations_of_supervisors import OF_SUPERVISORS
 from tests.promises.mutations_of_workers import OF_WORKERS
 
-MUTATIONS: list[Mutation] = [*OF_STORES, *OF_CALLS, *OF_SUPERVISORS, *OF_WORKERS, *OF_BARRIERS, *OF_STEPS, *OF_SOURCES]
+MUTATIONS: list[Mutation] = [
+    *OF_STORES,
+    *OF_CALLS,
+    *OF_SUPERVISORS,
+    *OF_WORKERS,
+    *OF_BARRIERS,
+    *OF_STEPS,
+    *OF_SOURCES,
+    *OF_SCHEDULES,
+]

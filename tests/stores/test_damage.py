@@ -179,6 +179,27 @@ async def test_every_verb_mends_what_it_meets(server, raw, kind):
     await store.close()
 
 
+async def test_lost_indexes_are_rebuilt_on_request(server, raw, capsys):
+    """No verb can notice that keys are gone: `saga doctor --rebuild` adds what is missing, from the sagas' own keys."""
+    store = await begun(server)
+    await store.release(BAD, 1, 1)
+    for key in raw.keys("*}:search") + raw.keys("*}:index:*") + raw.keys("*}:owners") + raw.keys("*}:due"):
+        raw.delete(key)
+    assert (await store.search(Query(["tool:book"])))[0] == await store.list() == []
+    for _ in range(2):  # repeating it changes nothing
+        assert await asyncio.to_thread(run, ["doctor", "--rebuild", "--store", server.url]) == 0
+        assert "its indexes were rebuilt" in capsys.readouterr().out
+        found = (await store.search(Query(["tool:book"])))[0]
+        assert sorted(head.saga_id for head in found) == sorted([BAD, *GOOD])
+        assert [head.saga_id for head in (await store.search(Query(asks=True)))[0]] == [GOOD[0]]
+        assert len(await store.list()) == len(found)
+    work = store.work()
+    assert set(await work.owners(range(work.count))) == {"A"}
+    await store.open_lease("B", LONG_MS)
+    assert [saga.saga_id for saga in (await work.take("B", "n", 10, range(work.count))).sagas] == [BAD]
+    await store.close()
+
+
 async def test_what_was_in_the_way_is_told_and_kept(server, raw, caplog, capsys):
     """The log names the key; doctor says before the mending what is wrong, and after it what was set aside."""
     store = await begun(server)

@@ -4,8 +4,9 @@
 -- KEYS  the owners of partitions ('rebuild': of one)
 -- ARGV  'look', status...                 finds them
 --       'aside', status...                renames them
+--       'mark'                            marks them as unfinished: the next process that mends rebuilds them
 --       'rebuild', cursor, how many keys to read
--- Reply look and aside: a flat list of word and key: 'wrong' of a wrong type (look: still there, aside: there no more),
+-- Reply mark: nothing; look and aside: a flat list of word and key: 'wrong' of a wrong type (look: still there, aside: there no more),
 --       'aside' a key that was set aside recently, 'unfinished' a partition that is to be rebuilt; rebuild: the
 --       next cursor
 --
@@ -132,5 +133,11 @@ end
 
 if ARGV[1] == 'rebuild' then
   return rebuild(string.sub(KEYS[1], 1, -7), ARGV[2], ARGV[3])
+end
+if ARGV[1] == 'mark' then
+  for _, key in ipairs(KEYS) do
+    call('SET', string.sub(key, 1, -7) .. 'mending', '1')
+  end
+  return {}
 end
 return survey(ARGV[1] == 'aside')

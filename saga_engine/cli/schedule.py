@@ -1,0 +1,379 @@
+"""``saga schedule put``, ``list``, ``show``, ``pause``, ``resume``, ``trigger`` and ``delete``."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.command import command
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.param_types import PlainCommand, PlainGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from saga_engine.api.schedules import Schedule, Schedules
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+_T = TypeVar("_T")
+#: A tick that is overdue for so long has no worker that fires it.
+_OVERDUE_MS: Final = 60_000
+_InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."),
+]
+_OverlapOption = Annotated[
+    str,
+    typer.Option("--overlap", metavar="RULE", help="While its last saga runs: skip, buffer-one, allow or cancel."),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+app = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Templates that start by themselves, at the times of a cron expression or at an interval; workers start them.",
+)
+
+
+def put(
+    name: NameArgument,
+    *,
+    template: Annotated[str, typer.Option("--template", metavar="NAME", help="What it starts: NAME or NAME@VERSION.")],
+    cron: Annotated[
+        str, typer.Option("--cron", metavar="EXPR", help="Minute, hour, day of month, month, day of week.")
+    ] = "",
+    time_zone: Annotated[str, typer.Option("--time-zone", metavar="ZONE", help="The zone of --cron.")] = "UTC",
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="AGE", help="Instead of --cron, an interval: 90s, 5m, 2h, 7d.")
+    ] = None,
+    given: _InputOption = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="A word by which its sagas are found. Repeatable.")
+    ] = None,
+    overlap: _OverlapOption = "skip",
+    catch_up: Annotated[
+        str, typer.Option("--catch-up", metavar="RULE", help="Of the ticks that no worker fired: one, all or none.")
+    ] = "one",
+    pause_after: Annotated[
+        int, typer.Option("--pause-after", metavar="N", help="Pause after N escalations in a row; 0: never.")
+    ] = 3,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Create a schedule, or replace what it starts and when; its last sagas remain known.
+
+    The template is checked with this input as a submission would be. Workers ('saga worker') fire the ticks.
+
+    Examples:
+      saga schedule put renewal-42 --template renewal --cron "0 6 1 * *" --time-zone Asia/Tokyo --input customer=42
+      saga schedule put sweep --template sweep --every 15m --tools tools.py
+    """
+    from saga_engine.cli.inputs import input_values, require_used
+    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.output import note
+    from saga_engine.cli.template import template_of
+    from saga_engine.cli.times import age_ms
+    from saga_engine.plan.model import load_plan
+
+    chosen: dict[str, Any] = {
+        "template": template,
+        "cron": cron,
+        "time_zone": time_zone,
+        "every_s": 0 if every is None else round(age_ms(every, "--every") / 1000),
+        "input": input_values(given or []) or None,
+        "tags": tags or (),
+        "overlap": overlap,
+        "catch_up": catch_up,
+        "pause_after": pause_after,
+    }
+    if every is not None and not chosen["every_s"]:
+        raise typer.BadParameter("an interval is at least 1s", param_hint="--every")
+    settings = settings_for(store, tools)
+    # Also where there is no store yet: then there is no such template, and none is created.
+    require_used(chosen["input"] or {}, load_plan(template_of(settings, template).plan))
+    registry = registry_for(settings)
+    checks = settings.names_tools
+    made = _written(settings, registry, lambda schedules: schedules.put(name, **chosen, check_tools=checks))
+    _tell(made, as_json=as_json)
+    if not checks and not as_json:
+        note("hint: no tools were given, so their names and params were not checked; see --tools")
+    return exit_codes.COMPLETED
+
+
+def list_schedules(
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """List the schedules of the store by name.
+
+    Examples:
+      saga schedule list
+    """
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document, note, shown, table
+    from saga_engine.stores.remote import without_password
+
+    settings = settings_for(store)
+    found: Sequence[Schedule] = _read(settings, lambda schedules: schedules.list(), ())
+    if as_json:
+        document({"schedules": [each.to_dict() for each in found]})
+    elif found:
+        rows = [[each.name, each.template, _when(each), _next(each), str(each.begun)] for each in found]
+        data(table(["SCHEDULE", "TEMPLATE", "WHEN", "NEXT", "BEGUN"], rows))
+        _note_overdue(found)
+    else:
+        note(f"there are no schedules in {shown(without_password(settings.store))}")
+    return exit_codes.COMPLETED
+
+
+def show(
+    name: NameArgument,
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Show a schedule: what it starts, when, and its last sagas.
+
+    Examples:
+      saga schedule show renewal-42
+    """
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document
+
+    found: Schedule | None = _read(settings_for(store), lambda schedules: schedules.get(name), None)
+    if found is None:
+        raise _no_schedule(name)
+    if as_json:
+        document(found.to_dict())
+    else:
+        data("\n".join(_lines(found)))
+        _note_overdue([found])
+    return exit_codes.COMPLETED
+
+
+def pause(
+    name: NameArgument,
+    *,
+    why: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; 'show' repeats it.")] = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Pause a schedule: no tick happens until it is resumed. Its running sagas go on.
+
+    Examples:
+      saga schedule pause renewal-42 --note "the bank is down"
+    """
+    return _tell(_changed(store, name, lambda schedules: schedules.pause(name, why=why)), as_json=as_json)
+
+
+def resume(
+    name: NameArgument,
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Resume a schedule from now on: ticks that the pause has missed do not happen.
+
+    Examples:
+      saga schedule resume renewal-42
+    """
+    return _tell(_changed(store, name, lambda schedules: schedules.resume(name)), as_json=as_json)
+
+
+def delete(
+    name: NameArgument,
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Delete a schedule; its sagas go on.
+
+    Examples:
+      saga schedule delete renewal-42
+    """
+    from saga_engine.cli.output import data, document
+
+    _changed(store, name, lambda schedules: schedules.delete(name))
+    if as_json:
+        document({"deleted": name})
+    else:
+        data(f"deleted: schedule {name}")
+    return exit_codes.COMPLETED
+
+
+def trigger(
+    name: NameArgument,
+    *,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Queue a saga of a schedule now, whatever its timetable, its pause and its overlap say; a worker runs it.
+
+    Examples:
+      saga schedule trigger renewal-42 --tools tools.py
+    """
+    from saga_engine.cli.drive import drive
+    from saga_engine.cli.hints import queued_line
+    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.read_only import no_store
+    from saga_engine.errors import PlanInvalid
+
+    settings = settings_for(store, tools)
+    if no_store(settings) is not None:
+        raise _no_schedule(name)
+    try:
+        progress = Progress(f"schedule {name}", {}, many=True)
+        saga_id = drive(settings, registry_for(settings), lambda there: there.schedules.trigger(name), progress)
+    except PlanInvalid:
+        if not settings.names_tools:
+            note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
+        raise
+    if as_json:
+        document({"saga_id": saga_id})
+    else:
+        data(f"saga {saga_id}: queued")
+        note(f"hint: {queued_line(saga_id, settings)}")
+    return exit_codes.COMPLETED
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+def _read(settings: Settings, reading: Callable[[Schedules], Awaitable[_T]], nothing: _T) -> _T:
+    """What is read from the schedules; ``nothing`` if there is no store yet."""
+    import asyncio
+
+    from saga_engine.api.schedules import Schedules
+    from saga_engine.cli.read_only import no_store, reading_from
+    from saga_engine.tools.registry import ToolRegistry
+
+    async def read() -> _T:
+        async with reading_from(settings) as store:
+            return await reading(Schedules(store, ToolRegistry(()), _begin_none))
+
+    return nothing if no_store(settings) is not None else asyncio.run(read())
+
+
+def _changed(url: str | None, name: str, change: Callable[[Schedules], Awaitable[_T]]) -> _T:
+    """Change a schedule that exists. Raises ``ScheduleNotFound``, also if there is no store yet."""
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.read_only import no_store
+    from saga_engine.tools.registry import ToolRegistry
+
+    settings = settings_for(url)
+    if no_store(settings) is not None:
+        raise _no_schedule(name)
+    return _written(settings, ToolRegistry(()), change)
+
+
+def _written(settings: Settings, registry: ToolRegistry, change: Callable[[Schedules], Awaitable[_T]]) -> _T:
+    import asyncio
+
+    from saga_engine.api.schedules import Schedules
+    from saga_engine.cli.read_only import writing_to
+
+    async def write() -> _T:
+        async with writing_to(settings) as store:
+            return await change(Schedules(store, registry, _begin_none))
+
+    return asyncio.run(write())
+
+
+async def _begin_none(name: str, body: Any, saga_id: str) -> None:
+    raise AssertionError(f"{name}: only a coordinator begins {saga_id} of {body.template}")
+
+
+def _no_schedule(name: str) -> Exception:
+    from saga_engine.cli.output import shown
+    from saga_engine.errors import ScheduleNotFound
+
+    return ScheduleNotFound(f"there is no schedule {shown(name)}", hint="`saga schedule list` shows the schedules")
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+
+def _tell(found: Schedule, *, as_json: bool) -> int:
+    from saga_engine.cli.output import data, document
+
+    if as_json:
+        document(found.to_dict())
+    else:
+        data(f"schedule {found.name}: {found.template}, {_when(found)}; next: {_next(found)}")
+    return exit_codes.COMPLETED
+
+
+def _lines(found: Schedule) -> list[str]:
+    from saga_engine.cli.output import shown
+
+    rules = f"overlap {found.overlap}, catch-up {found.catch_up}, pause after {found.pause_after or 'none'} in a row"
+    lines = [
+        f"schedule {found.name}",
+        f"template: {found.template}",
+        f"when: {_when(found)}",
+        f"next: {_next(found)}",
+        f"rules: {rules}",
+        f"input: {shown(json.dumps(found.input or {}, ensure_ascii=False), 500)}",
+        f"begun {found.begun}, skipped {found.skipped}",
+    ]
+    if found.tags:
+        lines.append(f"tags: {', '.join(shown(each) for each in found.tags)}")
+    if found.recent:
+        lines.append(f"last sagas: {', '.join(found.recent)}")
+    if found.why and not found.paused:
+        lines.append(f"the last tick was not submitted: {shown(found.why, 500)}")
+    return lines
+
+
+def _when(schedule: Schedule) -> str:
+    return f"{schedule.cron} {schedule.time_zone}" if schedule.cron else f"every {schedule.every_s} s"
+
+
+def _next(schedule: Schedule) -> str:
+    from saga_engine.cli.output import shown
+    from saga_engine.cli.times import local
+
+    if schedule.paused:
+        return f"paused{f': {shown(schedule.why, 500)}' if schedule.why else ''}"
+    return "never" if schedule.next_ms is None else local(schedule.next_ms)
+
+
+def _note_overdue(found: Sequence[Schedule]) -> None:
+    """Nothing fires a tick but a worker: an operator who forgot it would wait without end."""
+    from saga_engine.cli.output import note
+
+    least = time.time() * 1000 - _OVERDUE_MS
+    late = [each.name for each in found if each.next_ms is not None and each.next_ms < least]
+    if late:
+        more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+        note(f"hint: {late[0]}{more}: overdue; workers fire ticks, see saga worker")
+
+
+for _name, _command, _about in (
+    ("put", put, "Create or replace a schedule."),
+    ("list", list_schedules, "List the schedules."),
+    ("show", show, "Show a schedule."),
+    ("pause", pause, "Pause a schedule."),
+    ("resume", resume, "Resume a schedule from now on."),
+    ("trigger", trigger, "Queue a saga of it now."),
+    ("delete", delete, "Delete a schedule."),
+):
+    app.command(_name, cls=PlainCommand, short_help=_about)(command(_command))
