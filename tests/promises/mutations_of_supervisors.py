@@ -227,7 +227,7 @@ OF_SUPERVISORS = [
         "tests/core/test_fork.py::test_every_effect_has_one_owner",
         "the old saga undoes what it has handed over",
         "saga_engine/core/state.py",
-        ((" or effect.to or ", " or "),),
+        ((" or effect.to)", ")"),),
     ),
     Mutation(
         "tests/kill/test_forks.py::test_killed_anywhere",
