@@ -315,3 +315,47 @@ async def test_a_masked_error_keeps_its_types_in_the_list() -> None:
         (head,) = await coordinator.list()
     error = json.loads(hidden(head.summary.decode()))["error"]
     assert (error["code"], error["step_id"], error["message"]) == ("step-failed", 3, "refused: [redacted]")
+
+
+@pytest.mark.parametrize("shape", ["field", "deep", "text"])
+async def test_the_value_before_a_call_tells_nobody(shape: str) -> None:
+    """Law: what a read shows of a sensitive param, before and after the call and at the undo, is in no view either."""
+    olds, other = ["old-door-code-1"], "strange-code-77"
+    told: list[Any] = []
+
+    @tool(effect="read")
+    async def read_code(door: str) -> Any:
+        return {"field": {"code": olds[-1]}, "deep": {"door": [{"code": olds[-1]}]}, "text": olds[-1]}[shape]
+
+    @tool(before=read_code, undo="set_code", sensitive=["code"])
+    async def set_code(door: str, code: str) -> dict:
+        olds.append(code)
+        return {}
+
+    @tool(retry=RetryPolicy(max_attempts=1))
+    async def tattle() -> dict:
+        olds.append(other)
+        raise ToolError(f"it was {olds[0]}", retryable=False)
+
+    tools = [read_code, set_code, tattle]
+    step = {"step_id": 1, "tool": "set_code", "params": {"door": "north", "code": "sesame-open"}}
+    step["rollback"] = {"tool": "set_code", "params": {"door": "north", "code": {"field": "$before.code", "deep": "$before.door[0].code", "text": "$before"}[shape]}}  # fmt: skip
+    async with Coordinator.open(
+        "memory://", tools, on_escalation=lambda question: told.append(question.to_dict())
+    ) as coordinator:
+        asked = await coordinator.run(
+            {"steps": [step, {"step_id": 2, "tool": "tattle", "kind": "pivot"}]}, saga_id="s1"
+        )
+        assert asked.body["questions"][0]["kind"] == "drift"
+        ended = await coordinator.resolve("s1", 1, "undo")
+        lines = await coordinator.trace("s1")
+        views = [told, asked.body, ended.body, await coordinator.history("s1", full=True), lines]
+    assert (ended.status, olds[-1]) == ("COMPENSATED", olds[0])
+    for view in views:
+        text = hidden(view)
+        assert olds[0] not in text
+        assert other not in text
+    (trace,) = read_trace([f"{line}\n".encode() for line in lines])
+    played = Replay(trace, ToolRegistry(tools))
+    assert list(played.run())
+    assert played.divergence is None

@@ -207,6 +207,8 @@ def _match(
             output=old.steps[at].output,
             key=old.key(at, FORWARD),
             fallback=using,
+            before=old.steps[at].before,
+            after=old.steps[at].after,
         )
     return None
 

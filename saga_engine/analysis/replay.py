@@ -44,8 +44,9 @@ from saga_engine.core import records as r
 from saga_engine.core.codec import abridge
 from saga_engine.core.crash_loops import orders_bare, suspicion
 from saga_engine.core.decide import Capabilities
-from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Direction, Probe
+from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Direction, NotDone, Probe
 from saga_engine.core.fold import begin, started_of, state_at_start
+from saga_engine.core.images import wants_image
 from saga_engine.core.messages import Message
 from saga_engine.core.plan_growth import compile_started, load_started
 from saga_engine.core.state import State
@@ -197,8 +198,8 @@ class Replay:
         agreed: dict[int, list[Capabilities]] = {}
         rounds = self._asked(now)
         for capabilities, found in rounds:
-            if found and self._matches(at, found):
-                agreed.setdefault(len(found), []).append(capabilities)
+            if count := self._matches(at, found):
+                agreed.setdefault(count, []).append(capabilities)
         if not agreed:
             what = "today's engine decides otherwise" if rounds[0][1] else "today's engine decides nothing here"
             raise _Differs(what, rounds[0][1])
@@ -221,11 +222,35 @@ class Replay:
             return [(capabilities, found) for capabilities in self._capabilities]
         return [(capabilities, deciding.decide(state, now, capabilities)) for capabilities in self._capabilities]
 
-    def _matches(self, at: int, found: Sequence[r.AnyRecord]) -> bool:
-        entries = self._entries[at : at + len(found)]
-        if len(entries) < len(found) or any(sort != "decided" for sort in self._sorts[at : at + len(found)]):
+    def _matches(self, at: int, found: Sequence[r.AnyRecord]) -> int:
+        """How many records of the trace these are; 0: they differ.
+
+        An intent that needs a before-image is left out as long as that has not been read.
+        """
+        first = at
+        for record in found:
+            decided = at < len(self._entries) and self._sorts[at] == "decided"
+            if wants_image(self._state, record):
+                at += decided and self._same_read(self._entries[at], record)
+            elif decided and self._same(self._entries[at], record):
+                at += 1
+            else:
+                return 0
+        return at - first
+
+    def _same_read(self, entry: TracedRecord, today: Any) -> bool:
+        """Whether the record is this intent with its before-image, or what follows if that could not be read."""
+        record: Any = entry.record
+        if getattr(record, "step", "") != today.step:
             return False
-        return all(self._same(entry, record) for entry, record in zip(entries, found, strict=True))
+        if isinstance(record, r.StepIntended):
+            return record.before is not None and self._same(entry, msgspec.structs.replace(today, before=record.before))
+        if getattr(record, "error", None) is None:
+            return False
+        unread = (NotDone(record.error, retryable) for retryable in (True, False))
+        return any(
+            self._same(entry, interpreting.interpret_read(self._state, today, why, record.at, 0.5)) for why in unread
+        )
 
     def _require_silence(self, now: int, what: str, at: int) -> None:
         """Decide was called here, and nothing was decided, or nothing that might be done at once."""
@@ -244,6 +269,8 @@ class Replay:
 
     def _may_be_held(self, found: Sequence[r.AnyRecord]) -> bool:
         """Whether a process may have waited with this: sagas of others are not told (``runtime/trials.py``)."""
+        if all(wants_image(self._state, record) for record in found):
+            return True  # the values that the calls change are being read
         return any(suspicion(self._state, record) or orders_bare(self._state, record) for record in found)
 
     # --- what was given --------------------------------------------------------------------------------------------

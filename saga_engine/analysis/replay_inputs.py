@@ -11,7 +11,18 @@ import msgspec
 from saga_engine.analysis.trace_file import TracedRecord
 from saga_engine.core import records as r
 from saga_engine.core.codec import Stored
-from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.effects import (
+    FORWARD,
+    Ask,
+    Blocked,
+    Direction,
+    Done,
+    Drifted,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    Unknown,
+)
 from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.redaction import REDACTED
 from saga_engine.core.session_records import opening_of
@@ -108,7 +119,10 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
 def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
     """Every outcome of which a record like this one can have been made."""
     if isinstance(record, r.StepSucceeded):
-        yield Done(record.output, record.via, record.source, record.age_ms)
+        yield Done(record.output, record.via, record.source, record.age_ms, record.after)
+        return
+    if isinstance(record, r.StepEscalated) and record.found is not None:
+        yield Drifted(record.error or ErrorInfo("", ""), record.found)
         return
     error = record.error or ErrorInfo("", "")
     yield Unknown(error)
@@ -211,7 +225,10 @@ class _Recorded(Condition):
 class _Template:
     """One template (:class:`saga_engine.plan.compiled.Params`)."""
 
-    __slots__ = ("_needs", "_recorded", "_redacted", "_template", "bound", "outputs", "raw", "secret_params", "secrets")
+    __slots__ = (
+        "_needs", "_recorded", "_redacted", "_template",
+        "bound", "outputs", "outputs_or_default", "raw", "secret_params", "secrets",
+    )  # fmt: skip
 
     def __init__(self, template: Params, recorded: dict[str, Any] | None, own: str, *, redacted: bool) -> None:
         self._template = template
@@ -224,6 +241,7 @@ class _Template:
             template.raw,
         )
         self.secret_params = template.secret_params
+        self.outputs_or_default = template.outputs_or_default
         # An undo may read from the output of its step what it does not need to.
         self._needs = template.outputs | ({own} if own and template.bound else set())
 

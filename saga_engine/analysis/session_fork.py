@@ -138,6 +138,8 @@ def _copies(calls: Calls, prefix: Sequence[str]) -> list[r.AnyRecord]:
                 fingerprint=calls.fingerprints.get(key, ""),
                 output=step.output,
                 key=old.key(index, FORWARD),
+                before=step.before,
+                after=step.after,
             )
         )
     return found

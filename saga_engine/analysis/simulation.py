@@ -42,6 +42,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "silent": "the call happens, and no attempt or probe gets a response",
     "crash-happened": "the process dies after the call, before its outcome is journalled",
     "crash-not-happened": "the process dies before the call happens",
+    "drift": "somebody else changes the value",
     "cancel": "the saga is cancelled right after it",
     "deadline": "the deadline passes right after it",
     "unanswered": "nobody answers what it asks",
@@ -62,6 +63,7 @@ _UNDO_WORDS: Final[dict[FaultKind, str]] = {
     "lost-not-happened": "the undo of step {} does not happen, and there is no response",
     "crash-happened": "the process dies after the undo of step {}",
     "crash-not-happened": "the process dies before the undo of step {} happens",
+    "drift": "somebody else changes the value before the undo of step {}",
 }
 #: Questions about a step that is known not to have been done.
 _NOT_DONE: Final = frozenset({"step-failed", "tool-changed"})
@@ -290,7 +292,8 @@ class _Stage:
         for kind in kinds:
             yield _Point(Fault(kind, index))
         if index in self._undos:
-            for kind in _UNDO_WORDS:
+            watched = any(serving.before is not None for serving in step.servings())
+            for kind in (kind for kind in _UNDO_WORDS if watched or kind != "drift"):
                 yield _Point(Fault(kind, index, COMPENSATE), self._undos[index])
 
 

@@ -8,8 +8,11 @@ waits, while a response is awaited in vain, and while a process is down.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
+from saga_engine.core import images
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.decide import Capabilities, decide, effects_of
@@ -20,6 +23,7 @@ from saga_engine.core.effects import (
     CallTool,
     Direction,
     Done,
+    Drifted,
     ErrorInfo,
     NotDone,
     Outcome,
@@ -48,6 +52,7 @@ FaultKind = Literal[
     "silent",
     "crash-happened",
     "crash-not-happened",
+    "drift",
     "cancel",
     "deadline",
     "unanswered",
@@ -66,6 +71,10 @@ _START_MS: Final = 1_000_000
 #: No operators, no model: every stuck step becomes a question.
 _ALONE: Final = Capabilities(alerting=False)
 _CODE: Final = "rehearsed"
+#: The value that a step changes: before its call, after it, and when somebody else has changed it.
+_BEFORE: Final = {"value": "before"}
+_AFTER: Final = {"value": "after"}
+_OTHER: Final = {"value": "another"}
 
 
 class Fault(NamedTuple):
@@ -74,9 +83,10 @@ class Fault(NamedTuple):
     ``refused``: its own tool refuses permanently; ``refused-all``: its fallbacks, too. ``unavailable``: not done,
     retryable, until the attempts are used up. ``blocked``: the policy refuses. ``lost-…``: it happened or not, and the
     response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
-    dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened. ``unanswered``:
-    nobody answers what the step asks. ``no-event``: what it waits for never comes. ``not-computable``: its computation
-    has no result. ``skipped``: its ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
+    dies before the outcome is journalled. ``drift``: before the undo somebody else changes what the step changed.
+    ``cancel``, ``deadline``: right after the step happened. ``unanswered``: nobody answers what the step asks.
+    ``no-event``: what it waits for never comes. ``not-computable``: its computation has no result. ``skipped``: its
+    ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
     """
 
     kind: FaultKind
@@ -249,7 +259,8 @@ class _Run:
         first = len(self._records)
         while found := decide(self._state, self._now, _ALONE):
             for record in found:
-                self._settle(record)
+                wants = type(record) is r.StepIntended and images.wants_image(self._state, record)
+                self._settle(msgspec.structs.replace(record, before=_BEFORE) if wants else record)
             for record in found:
                 if type(record) is r.StepSucceeded:  # a computation: no call makes it
                     step = self._plan.by_key[record.step]
@@ -283,6 +294,8 @@ class _Run:
             return None
         fired = self._fired.get(fault, 0)
         _, policy = facts(self._state, effect.step, effect.direction)
+        if fault.kind == "drift" and type(effect) is Probe:
+            return None
         own = effect.direction == COMPENSATE or not self._state.steps[effect.step].using
         strikes = {
             "refused": own,
@@ -290,6 +303,7 @@ class _Run:
             "unavailable": own and fired < policy.max_attempts,
             "blocked": True,
             # A deferred step is not abandoned: it waits until there is a response, however long that takes.
+            "drift": True,
             "silent": own and self._state.steps[effect.step].deferred < _MOST_DEFERRED,
         }.get(fault.kind, fired == 0)
         if not strikes:
@@ -302,6 +316,13 @@ class _Run:
         if kind == "blocked":
             return Blocked(ErrorInfo(_CODE, "the policy refuses it"), rule=_CODE)
         serving = self._state.acting(effect.step)
+        if effect.direction == COMPENSATE and images.guards_undo(self._state, effect.step):
+            found = _OTHER if kind == "drift" else self._image(effect.step)
+            judged = images.judge(self._state.steps[effect.step], found, sole_writer=False)
+            if judged == "drift":
+                return Drifted(ErrorInfo("drift", "somebody else changed it since"), found)
+            if judged == "restored":
+                return Done(None, "unchanged")
         if effect.direction == COMPENSATE:
             self._undone.add(effect.step)
         elif type(serving) is CompiledFallback and serving.way == "cached" and not kind:
@@ -316,11 +337,17 @@ class _Run:
             return NotDone(ErrorInfo(_CODE, "there is nothing to undo"), retryable=False, definite=True)
         if kind:
             return Unknown(ErrorInfo(_CODE, "no answer came"))
-        return Done(self._output(effect))
+        watched = effect.direction == FORWARD and serving.before is not None
+        return Done(self._output(effect), after=_AFTER if watched else None)
+
+    def _image(self, step: int) -> dict[str, Any]:
+        return _AFTER if self._world.standing.get(step) else _BEFORE
 
     def _probe(self, effect: Probe, fault: Fault | None) -> Outcome:
         self._calls += 1
         spec, _ = facts(self._state, effect.step, effect.direction)
+        if fault is None and spec.probe is None and images.reads_settle(self._state, effect.step, effect.direction):
+            return images.settled(self._state, effect.step, effect.direction, self._image(effect.step))
         # Without a probe de-duplication is asked, and it never got the outcome.
         if fault is not None or spec.probe is None:
             return Unknown(ErrorInfo(_CODE, "it cannot tell"))

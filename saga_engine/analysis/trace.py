@@ -27,7 +27,8 @@ from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.report import failure, report
 from saga_engine.core.state_values import Place
 from saga_engine.errors import JournalUnreadable
-from saga_engine.plan.tool_spec import Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
+from saga_engine.plan.absence import read_absence
+from saga_engine.plan.tool_spec import After, Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace_signature import TraceKey
@@ -48,7 +49,10 @@ _STATUSES: Final[dict[type, str]] = {
 DECLARED: Final = (
     *("effect", "keyed", "key_ttl_s", "undo", "probe", "timeout_s", "compensates", "tolerates_absence", "remembers"),
     *("last_good_s", "semantic", "on_doubt", "input_schema", "output_schema", "digest"),
+    *("before", "after", "absent", "undo_absent", "sole_writer"),
 )
+#: Those of them that are left out if the tool has no read of before-images, as most have none.
+_OF_IMAGES: Final = frozenset({"before", "after", "absent", "undo_absent", "sole_writer"})
 
 
 class Export:
@@ -345,6 +349,9 @@ def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -
         # (Other reasons are codes.)
         if name in fields and (name != "reason" or isinstance(record, r.MessageRefused)):
             fields[name] = redaction.value(name, fields[name])
+    for name in ("before", "after", "found"):
+        if isinstance(fields.get(name), dict):  # what a read returned
+            fields[name] = {part: redaction.value("output", value) for part, value in fields[name].items()}
     if "error" in fields:
         fields["error"] = redaction.error(fields["error"])
     if "steps" in fields and not isinstance(record, r.PartialCompensationRequested):
@@ -377,6 +384,10 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
             said = {fact: getattr(spec, fact) for fact in DECLARED}
             if spec.on_doubt == "ask":  # as it nearly always is
                 del said["on_doubt"]
+            if spec.before is None:
+                said = {fact: value for fact, value in said.items() if fact not in _OF_IMAGES}
+            elif spec.absent is not None:
+                said["absent"] = spec.absent.to_dict()
             found[name] = said | {"retry": {**retry, "jitter": policy.jitter}}
     return found
 
@@ -387,12 +398,13 @@ def _declaration(
     try:
         made = msgspec.convert({**{fact: said[fact] for fact in DECLARED if fact in said}, "name": name}, _Said)
         retry = msgspec.convert(said.get("retry", {}), RetryPolicy)
-    except msgspec.ValidationError as error:
+        absent = None if made.absent is None else read_absence(made.absent)
+    except (msgspec.ValidationError, ValueError) as error:
         raise JournalUnreadable(
             f"what the trace declares of the tool {name[:80]!r} cannot be read: {error}",
             hint="give the tools with --tools",
         ) from error
-    spec = ToolSpec(**msgspec.structs.asdict(made), retry=retry)
+    spec = ToolSpec(**{**msgspec.structs.asdict(made), "absent": absent}, retry=retry)
     return spec if check is None else replace(spec, check_params=check(name, spec.input_schema))
 
 
@@ -448,6 +460,11 @@ class _Said(msgspec.Struct):
     last_good_s: float | None = None
     semantic: Semantic | None = None
     on_doubt: OnDoubt = "ask"
+    before: str | None = None
+    after: After = "read"
+    absent: dict[str, Any] | None = None
+    undo_absent: str | None = None
+    sole_writer: bool = False
     input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     digest: str = ""

@@ -68,6 +68,8 @@ def choose_undo(old: State, records: Iterable[r.AnyRecord], to: str, owners: Map
                 output=step.output,
                 key=old.key(compiled.index, FORWARD),
                 fallback=step.using,
+                before=step.before,
+                after=step.after,
                 owner=owner,
             )
         )

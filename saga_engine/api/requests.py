@@ -16,7 +16,7 @@ from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.search import check_tags
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.salvage import load_checked
-from saga_engine.plan.values import digest, plain
+from saga_engine.plan.values import digest, json_path, plain
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
@@ -63,6 +63,37 @@ def require_no_events(words: Iterable[str]) -> None:
     for word, (message, hint) in NOT_IN_TEMPORAL.items():
         if word in words:
             raise RuntimeUnsupported(message, hint=hint)
+
+
+def refused_reads(compiled: CompiledPlan) -> list[Problem]:
+    """A warning for each step with a tool whose calls Temporal refuses."""
+    found: list[Problem] = []
+    for step in compiled.all_steps():
+        number = step.index - len(compiled.steps)
+        path = json_path(("steps", step.index) if number < 0 else ("finally", number))
+        try:
+            for call in step.calls():
+                if call.spec is not None:
+                    require_no_before(call.tool, call.spec.before)
+        except RuntimeUnsupported as error:
+            found.append(Problem("runtime-refuses", path, error.message, error.hint or ""))
+    return found
+
+
+def runnable_there(declared: dict[str, Any]) -> dict[str, Any]:
+    """The declarations of tools that Temporal is to call; raises ``RuntimeUnsupported`` if it cannot."""
+    for name, facts in declared.items():
+        require_no_before(name, facts.get("before"))
+    return declared
+
+
+def require_no_before(tool: str, before: str | None) -> None:
+    """Raises ``RuntimeUnsupported`` for a tool whose calls need a read before their intent."""
+    if before is not None:
+        raise RuntimeUnsupported(
+            f"the tool {tool!r} has before-images, and its calls do not run in Temporal",
+            hint="run the plan without --runtime, or declare the tool without before",
+        )
 
 
 def submission_of(  # noqa: PLR0917

@@ -35,6 +35,7 @@ from saga_engine.api.requests import (
     export_of,
     problems_of,
     require_no_events,
+    runnable_there,
     simulated,
     submission_of,
 )
@@ -290,7 +291,7 @@ class TemporalCoordinator(Unsupported):
         require_no_events(step.builtin for step in submission.compiled.steps)
         body = payloads.Begin(
             started=payloads.first_body(submission),
-            declared=declared(submission.compiled.tool_digests, self.tools),
+            declared=runnable_there(declared(submission.compiled.tool_digests, self.tools)),
             lease_s=self._lease_s,
             events=self._events,
             offloads=self._offloads,
@@ -389,7 +390,7 @@ class TemporalCoordinator(Unsupported):
         message = amend_message(steps, by, note)
         require_no_events(word for step in message.steps for word in step)
         check_amendment(state_of(await self._records(saga_id), self.tools), message.steps)
-        return await self._sent(saga_id, message, declarations_of(message.steps, self.tools), wait=wait)
+        return await self._sent(saga_id, message, runnable_there(declarations_of(message.steps, self.tools)), wait=wait)
 
     async def _said(self, saga_id: str, message: Message, *, wait: bool) -> SagaResult:
         """Send a cancel or an answer, unless the saga has already received the same."""

@@ -66,7 +66,9 @@ def check(
         if registry is not None and not problems:
             warnings += [each for each in warnings_of(loaded, registry) if each not in warnings]
             warnings += limits.warnings(loaded)
-            warnings += policy_warnings(settings, compile_plan(loaded, registry, input=values or None))
+            compiled = compile_plan(loaded, registry, input=values or None)
+            warnings += policy_warnings(settings, compiled)
+            warnings += runtime_tool_warnings(settings, compiled)
     except PlanInvalid as error:
         problems = error.problems
     tell_problems(problems, settings, as_json=as_json, steps=steps, warnings=warnings)
@@ -115,6 +117,13 @@ def runtime_warnings(plan: Plan) -> list[Problem]:
         for word in NOT_IN_TEMPORAL
         if getattr(step, word) is not None
     ]
+
+
+def runtime_tool_warnings(settings: Settings, compiled: CompiledPlan) -> list[Problem]:
+    """A warning for each step whose tool the runtime of the settings refuses."""
+    from saga_engine.api.requests import refused_reads
+
+    return refused_reads(compiled) if settings.runtime else []
 
 
 def policy_warnings(settings: Settings, compiled: CompiledPlan) -> list[Problem]:

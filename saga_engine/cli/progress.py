@@ -7,6 +7,7 @@ a saga of ten thousand steps: the window has a fixed height, and a large saga's 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import threading
 import time
@@ -66,6 +67,8 @@ _ENDED: Final = frozenset(
     }
 )
 _ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused", "StepSkipped"})
+#: Questions about a session as a whole.
+_OF_SESSION: Final = re.compile(r"session:\d+")
 #: Records of alerts; the final output of the command covers them.
 _UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
 _STYLES: Final = {
@@ -161,7 +164,7 @@ class Progress:
         kind = type(record).__name__
         with self._lock:
             self._now_ms = record.at
-            if kind in _STATES and getattr(record, "decision", "") not in ("undo", "keep", "close"):
+            if kind in _STATES and not _OF_SESSION.fullmatch(getattr(record, "question", "")):
                 self._step(saga_id, kind, record)
             elif kind not in _UNTOLD:
                 self._saga(saga_id, kind, record)
@@ -186,7 +189,7 @@ class Progress:
         if not made:
             self._calls[place] = max(self._calls.get(place, 0) - 1, 0)
         row.took = times.between(row.since_ms, record.at) if made and kind != "StepIntended" else ""
-        decided = kind == "QuestionResolved" and record.decision != "retry"
+        decided = kind == "QuestionResolved" and record.decision not in ("retry", "undo")
         if kind in _ENDED or decided:
             del self._active[place]
             self._ended.append(row)
@@ -350,9 +353,11 @@ def _plain(row: _Row) -> str:
 
 
 def _was_called(kind: str, record: Any) -> bool:
-    """False if the attempt ended before the tool was called: it waits for approval, or it was refused."""
+    """False if the attempt ended before the tool was called: it waits for an answer first, or it was refused."""
     if kind == "StepEscalated":
-        return bool(record.kind != "approval")
+        return bool(record.kind not in ("approval", "drift"))
+    if kind == "StepSucceeded" and record.via == "unchanged":
+        return False
     return kind != "StepBlocked" and getattr(record, "counted", True) is not False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import times
 from saga_engine.cli.hints import options_line, rerun_line
@@ -150,6 +150,11 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield "blocked: nothing was called"
     if "via" in step:
         yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+    if "before" in step:
+        changed = f" and {image_text(step['after'])} after it" if "after" in step else ""
+        yield f"the value was {image_text(step['before'])} before the call{changed}"
+    if (step["compensation"] or {}).get("via") == "unchanged":
+        yield "nothing was left to undo: the value was as before the call"
     if "handed_to" in step:
         yield f"its effect belongs to saga {shown(step['handed_to'], 128)}"
     if step["kind"] == "finally" and step["status"] in ("FAILED", "IN_DOUBT", "BLOCKED"):
@@ -168,6 +173,17 @@ def _waits(wait: Mapping[str, Any]) -> str:
     return f"waits{event}" + ("" if due_ms is None else f", until {times.local(due_ms)}")
 
 
+#: The images of a question about drift.
+_IMAGES: Final = (("before", "before the call"), ("after", "after the call"), ("found", "now"))
+
+
+def image_text(image: Mapping[str, Any]) -> str:
+    """What a read returned, in a line."""
+    if "value" in image:
+        return shown(json.dumps(image["value"], ensure_ascii=False, separators=(",", ":")), _OUTPUT_CHARS)
+    return "unknown (it could not be read)" if "unread" in image else "absent"
+
+
 def known_by(via: str, source: str, age_ms: int | None) -> str:
     """How a result is known that is not the answer to the step's own call."""
     age = "" if age_ms is None else f", {times.duration(age_ms)} old"
@@ -178,6 +194,8 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
         return f"the result of an identical call by saga {shown(saga_id, 128)}, step {shown(step, 64)}{age}"
     if via == "fork":
         return f"reused from {shown(source, 200)}: its effect belongs to this saga"
+    if via == "unchanged":
+        return "nothing was left to undo: the value was as before the call"
     if via == "cache":
         return f"the last good result{age}"
     if via == "decision":
@@ -263,6 +281,8 @@ def question_lines(
         lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
     if kind == "approval":
         lines += _asked(question)
+    if "found" in question:
+        lines += [f"  the value {words}: {image_text(question[name])}" for name, words in _IMAGES if question[name]]
     if kind == "compensation":
         lines += _proposed(question)
     if kind == "ask":

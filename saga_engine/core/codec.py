@@ -30,7 +30,9 @@ SHOWN_LIMIT: Final = INLINE_LIMIT - 1024
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
-_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps", "facts", "items")
+_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps", "facts", "items", "before", "after", "found")
+#: Those of them that views do not fetch.
+_ABRIDGED: Final = ("output", "before", "after", "found")
 
 
 def encode(record: Record, values: dict[str, bytes]) -> bytes:
@@ -142,6 +144,9 @@ def inflate(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
 
 
 def abridge(record: AnyRecord) -> AnyRecord:
-    """The record with ``Stored`` in place of a large output. Other large values keep their references."""
-    ref = refs_of(record).get("output")
-    return record if ref is None else msgspec.structs.replace(record, output=Stored(ref))
+    """The record with ``Stored`` in place of a large output or image. Other large values keep their references."""
+    refs = refs_of(record)
+    if not refs:
+        return record
+    found = {name: Stored(refs[name]) for name in _ABRIDGED if name in refs}
+    return msgspec.structs.replace(record, **found) if found else record

@@ -29,13 +29,14 @@ class Done(NamedTuple):
 
     ``via``: ``call``, its own response; ``deduplicated``, the first result of an identical call that ``source``
     (another saga's step) made, so this step has no effect of its own; ``cache``, the last good result of a read,
-    ``age_ms`` old.
+    ``age_ms`` old; ``unchanged``, an undo that found the value as it was before the call. ``after``: the after-image.
     """
 
     output: Any
     via: str = "call"
     source: str = ""
     age_ms: int | None = None
+    after: dict[str, Any] | None = None
 
 
 class NotDone(NamedTuple):
@@ -88,7 +89,14 @@ class Ask(NamedTuple):
     rule: str = ""
 
 
-Outcome = Done | NotDone | Unknown | Blocked | Ask
+class Drifted(NamedTuple):
+    """An undo was not called: the value is neither as the step found it nor as it left it. ``found``: its image."""
+
+    error: ErrorInfo
+    found: dict[str, Any]
+
+
+Outcome = Done | NotDone | Unknown | Blocked | Ask | Drifted
 
 
 class CallTool(NamedTuple):
@@ -105,6 +113,15 @@ class Probe(NamedTuple):
     step: int
     direction: Direction
     attempt: int
+
+
+class ReadBefore(NamedTuple):
+    """Read what a step's call is about to change.
+
+    No record orders it: it has no effect, and its answer is a part of the intent.
+    """
+
+    step: int
 
 
 class Alert(NamedTuple):
@@ -128,4 +145,4 @@ class AskPlanner(NamedTuple):
     purpose: Purpose
 
 
-AnyEffect = CallTool | Probe | Alert | AskPlanner
+AnyEffect = CallTool | Probe | Alert | AskPlanner | ReadBefore

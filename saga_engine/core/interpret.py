@@ -10,17 +10,21 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from saga_engine.core import asking_later, other_ways
+import msgspec
+
+from saga_engine.core import asking_later, images, other_ways
 from saga_engine.core import records as r
 from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import (
     COMPENSATE,
+    FORWARD,
     Ask,
     AskPlanner,
     Blocked,
     CallTool,
     Direction,
     Done,
+    Drifted,
     ErrorInfo,
     NotDone,
     Outcome,
@@ -63,7 +67,12 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
             via=outcome.via,
             source=outcome.source,
             age_ms=outcome.age_ms,
+            after=outcome.after,
         )
+    if type(outcome) is Drifted:
+        # An undo that may have happened is asked about as such: 'undone' by an earlier attempt is still possible.
+        kind = "undo-in-doubt" if state.steps[effect.step].call(direction).doubt else "drift"
+        return escalate(state, effect.step, direction, kind, now_ms, outcome.error, found=outcome.found)
     if type(outcome) is Blocked:
         return r.StepBlocked(at=now_ms, step=key, direction=direction, error=outcome.error, rule=outcome.rule)
     if type(outcome) is Ask:
@@ -109,6 +118,22 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
     return give_up(state, effect.step, direction, now_ms, error, unavailable=again)
 
 
+def interpret_read(
+    state: State, record: r.StepIntended, image: images.Image | NotDone, now_ms: int, dice: float
+) -> r.AnyRecord:
+    """A decided intent with its before-image; or, if that could not be read, what follows: nothing is called."""
+    if not isinstance(image, NotDone):
+        return msgspec.structs.replace(record, at=now_ms, before=image)
+    index = state.plan.by_key[record.step]
+    _, policy = facts(state, index, FORWARD)
+    tries = state.steps[index].forward.tries + 1
+    again = image.retryable is True or not image.counted
+    if again and tries < policy.max_attempts:
+        delay = _at_least(policy.delay_ms(tries, dice), image)
+        return r.StepRetryScheduled(at=now_ms, step=record.step, error=image.error, delay_ms=delay)
+    return give_up(state, index, FORWARD, now_ms, image.error, unavailable=again)
+
+
 def _ask(state: State, index: int, direction: Direction, ask: Ask, now: int) -> r.AnyRecord:
     if moot(state, index, direction) and not state.steps[index].call(direction).doubt:
         # The saga turns around: a call that is not wanted any more needs no question.
@@ -123,7 +148,9 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
     _, policy = facts(state, effect.step, direction)
     call = state.steps[effect.step].call(direction)
     if type(outcome) is Done:
-        return r.StepSucceeded(at=now, step=key, direction=direction, output=outcome.output, via="probe")
+        return r.StepSucceeded(
+            at=now, step=key, direction=direction, output=outcome.output, via="probe", after=outcome.after
+        )
     if type(outcome) is not NotDone:
         assert type(outcome) is Unknown, "a probe passes no policy"
         delay = policy.delay_ms(call.probes, dice)

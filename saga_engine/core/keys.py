@@ -10,6 +10,11 @@ from __future__ import annotations
 from saga_engine.core.effects import FORWARD, Direction
 
 
+def read_key(saga_id: str, step_key: str, seed: str) -> str:
+    """The key of the reads around a step's calls: they are calls of their own, and change nothing."""
+    return f"{saga_id}:{step_key}:b:{seed}"
+
+
 def idempotency_key(saga_id: str, step_key: str, direction: Direction, seed: str, fallback: int = 0) -> str:
     """The key of one step in one direction; at most 230 characters of visible ASCII.
 

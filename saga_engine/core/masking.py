@@ -37,7 +37,10 @@ LEAST_CHARS: Final = 4
 _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output", "facts", "items"),
     *("error", "note", "reason", "reasons", "why", "by", "text", "schema", "about"),
+    *("before", "after", "found"),
 )
+#: Images of values (``images``): what their fields are called is sensitive like params.
+_IMAGES: Final = frozenset({"before", "after", "found"})
 #: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
     {
@@ -95,6 +98,19 @@ class Mask:
         hidden = self.names(*tools)
         return {name: REDACTED if name in hidden else self.value(value) for name, value in params.items()}
 
+    def image(self, image: Any, *tools: str) -> Any:
+        """The image of a value that one of these tools changes: fields of sensitive names are hidden at any depth.
+
+        A value without fields may be the very value of a sensitive param, so it is hidden if there is such a param.
+        """
+        hidden = self.names(*tools)
+        if not hidden or not isinstance(image, dict):
+            return REDACTED if hidden and image is not None else self.value(image)
+        return {
+            name: self.value(_without_fields(value, hidden) if name == "value" else value)
+            for name, value in image.items()
+        }
+
     def template(self, params: Any, *tools: str) -> Any:
         """The same for params as a plan has them: bindings stay, because they are no values."""
         if not isinstance(params, dict):
@@ -146,6 +162,8 @@ class Mask:
             return self.params(value, *tools)
         if name == "undo_params":
             return self.template(value, *tools)
+        if name in _IMAGES:
+            return self.image(value, *tools)
         if name in ("plan", "steps"):
             return self.planned(value)
         if name == "error":
@@ -265,10 +283,13 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
         for step in state.plan.steps[first : first + len(record.items)]:
             _learn_step(mask, state, step)
         return
-    if index < 0 or not isinstance(record, r.CallAdded | r.StepIntended | r.StepSucceeded | r.EffectReused):
+    learns = r.CallAdded | r.StepIntended | r.StepBegun | r.StepSucceeded | r.StepEscalated | r.EffectReused
+    if index < 0 or not isinstance(record, learns):
         return
     step = state.plan.steps[index]
     _learn_step(mask, state, step)
+    for name in _IMAGES:
+        _learn_image(mask, getattr(record, name, None), mask.names(*tools_of(state, record)))
     if isinstance(record, r.StepIntended) and isinstance(record.params, dict):
         _learn_params(mask, record.params, mask.names(*tools_of(state, record)))
     elif isinstance(record, r.StepSucceeded | r.EffectReused) and getattr(record, "direction", FORWARD) == FORWARD:
@@ -297,7 +318,12 @@ def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
     scope = _AtHand(state)
     for call in step.calls():
         _learn_params(mask, _partly(call.params, names, scope), names)
-    undo = state.steps[step.index].undo if step.index < len(state.steps) else None
+    if step.index >= len(state.steps):
+        return
+    at = state.steps[step.index]
+    for image in (at.before, at.after, at.cleared):
+        _learn_image(mask, image, names)
+    undo = at.undo
     if undo is not None and isinstance(undo.params, dict):
         _learn_params(mask, undo.params, names)
 
@@ -340,6 +366,42 @@ class _AtHand(StateScope):
         return value
 
 
+def _without_fields(value: Any, hidden: frozenset[str]) -> Any:
+    """What a read has shown without its fields called ``hidden``, and without what has no field."""
+    if isinstance(value, dict):
+        return {
+            name: REDACTED
+            if name in hidden
+            else _without_fields(item, hidden)
+            if isinstance(item, dict | list)
+            else item
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_fields(item, hidden) for item in value]
+    return value if value is None else REDACTED
+
+
+def _learn_image(mask: Mask, image: Any, names: frozenset[str]) -> None:
+    """The same values, which echoes may hold."""
+    if names and isinstance(image, dict):
+        _learn_fields(mask, image.get("value"), names)
+
+
+def _learn_fields(mask: Mask, value: Any, names: frozenset[str]) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name in names:
+                mask.learn(item)
+            elif isinstance(item, dict | list):
+                _learn_fields(mask, item, names)
+    elif isinstance(value, list):
+        for item in value:
+            _learn_fields(mask, item, names)
+    else:
+        mask.learn(value)
+
+
 def _redacted(_: str) -> str:
     return REDACTED
 
@@ -378,6 +440,8 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
             made["params"] = mask.params(made["params"], *tools_of_step(state.plan.steps[index]))
         if "steps" in made:
             made["steps"] = mask.planned(made["steps"])
+        for name in _IMAGES & made.keys():
+            made[name] = mask.image(made[name], *tools_of_step(state.plan.steps[index]))
         for name in {"why", "text", "schema"} & made.keys():
             made[name] = mask.value(made[name])
         if made["kind"] == "ask":
@@ -404,6 +468,8 @@ def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> 
     made["error"] = mask.said(made["error"])
     for name in {"traceback", "output"} & made.keys():
         made[name] = mask.value(made[name])
+    for name in _IMAGES & made.keys():
+        made[name] = mask.image(made[name], *tools)
     if made.get("compensation") is not None:
         made["compensation"] = _masked_step(mask, made["compensation"], tools)
     if "waits" in made:

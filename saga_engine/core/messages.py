@@ -15,6 +15,7 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import session_records
 from saga_engine.core import transitions as t
+from saga_engine.core.bound_outputs import output_is_bound
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
@@ -346,14 +347,11 @@ def _expiry(question: OpenQuestion) -> str:
 
 
 def _check_output(state: State, index: int, output: Any) -> None:
-    """Later steps and the undo bind the output, so an operator has to provide one that fits."""
-    step = state.plan.steps[index]
+    """Other steps and the undo may bind the output, so an operator has to provide one that fits."""
     serving = state.acting(index)
-    needed = serving.rollback is not None and serving.rollback.needs_output
-    needed = needed or any(step.key in state.acting(other).params.outputs for other in step.dependents)
-    if output is None and needed:
+    if output is None and output_is_bound(state, index):
         raise DecisionRefused(
-            f"step {step.key} needs an output: other calls bind to it",
+            f"step {state.plan.steps[index].key} needs an output: something else binds it",
             hint='give it with --output JSON, e.g. --output \'{"order_id": "…"}\'',
         )
     schema = serving.spec.output_schema if serving.spec else None

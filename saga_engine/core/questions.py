@@ -2,10 +2,10 @@
 
 A question is the last way to settle something. The engine asks when no call can find out what happened (``in-doubt``,
 ``undo-in-doubt``), when a call is not retried and the saga cannot continue without it (``step-failed``,
-``undo-failed``, ``undo-blocked``, ``undo-missing``, ``tool-changed``), and when a rule or a setting reserves the choice
-for a person (``approval``, ``compensation``). A step of the plan may itself ask (``ask``: ``core.steps.ask``). Two
-kinds concern a session as a whole, whose agent failed (``session-failed``, ``session-kept``): ``session_records.keep``
-asks them, and no call waits for the answer.
+``undo-failed``, ``undo-blocked``, ``undo-missing``, ``tool-changed``), when an undo would overwrite what somebody else
+changed (``drift``), and when a rule or a setting reserves the choice for a person (``approval``, ``compensation``). A
+step of the plan may itself ask (``ask``: ``core.steps.ask``). Two kinds concern a session as a whole, whose agent
+failed (``session-failed``, ``session-kept``): ``session_records.keep`` asks them, and no call waits for the answer.
 
 Four guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
 carry out, or that would contradict the journal:
@@ -22,7 +22,7 @@ carry out, or that would contradict the journal:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Direction, ErrorInfo
@@ -37,6 +37,7 @@ OPTIONS: Final = {
     "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "accept"),
     "undo-blocked": ("undone", "retry", "accept"),
     "undo-missing": ("undone", "accept"),
+    "drift": ("undo", "undone", "retry", "accept"),
     "approval": ("approve", "deny"),
     "compensation": ("approve", "deny", "undone", "accept"),
     "session-failed": ("undo", "keep", "close"),
@@ -64,9 +65,11 @@ def escalate(  # noqa: PLR0917
     now: int,
     error: ErrorInfo | None = None,
     approval: Ask | None = None,
+    found: dict[str, Any] | None = None,
 ) -> r.AnyRecord:
-    """The record that asks an operator about a step; ``approval``: about the exact call that a rule wants approved.
+    """The record that asks an operator about a step.
 
+    ``approval``: about the exact call that a rule wants approved. ``found``: the image of the value that an undo found.
     Nobody is asked about a step of ``finally``: the saga's end would wait for the answer.
     """
     if state.ending is not None:
@@ -82,6 +85,8 @@ def escalate(  # noqa: PLR0917
         options = tuple(option for option in options if option != "not-happened")
     elif not state.still_wanted(index, direction):
         options = tuple(option for option in options if option != "retry")
+    if found is not None and kind == "undo-in-doubt":
+        options = (*options, "undo")
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
     return r.StepEscalated(
@@ -96,6 +101,7 @@ def escalate(  # noqa: PLR0917
         call=approval.digest if approval else "",
         expires_ms=now + round(approval.expires_s * 1000) if approval else None,
         rule=approval.rule if approval else "",
+        found=found,
     )
 
 

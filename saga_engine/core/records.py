@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+from saga_engine.core.alert_records import AlertFailed as AlertFailed
+from saga_engine.core.alert_records import AlertIntended as AlertIntended
+from saga_engine.core.alert_records import AlertSent as AlertSent
 from saga_engine.core.condition_records import OutputChecked as OutputChecked
 from saga_engine.core.condition_records import StepSkipped as StepSkipped
 from saga_engine.core.each_records import EachExpanded as EachExpanded
@@ -68,7 +71,8 @@ class SagaResumed(Record, frozen=True, tag=True):
 class StepIntended(Record, frozen=True, tag=True):
     """The intent of one attempt; nothing is called without it. ``params`` only where bindings made them.
 
-    ``fallback``: which of the step's fallbacks is called; 0 is the step's own tool.
+    ``fallback``: which of the step's fallbacks is called; 0 is the step's own tool. ``before``: the value that the call
+    is about to change (``images``).
     """
 
     step: str
@@ -76,6 +80,7 @@ class StepIntended(Record, frozen=True, tag=True):
     attempt: int = 1
     params: Any = None
     fallback: int = 0
+    before: dict[str, Any] | None = None
     refs: dict[str, ValueRef] = {}
 
 
@@ -87,10 +92,15 @@ class StepQueued(Record, frozen=True, tag=True):
 
 
 class StepBegun(Record, frozen=True, tag=True):
-    """The wait is over, and the call is about to be made: from here on it may have happened."""
+    """The wait is over, and the call is about to be made: from here on it may have happened.
+
+    ``before``: the value that it is about to change, read again after the wait.
+    """
 
     step: str
     direction: Direction = FORWARD
+    before: dict[str, Any] | None = None
+    refs: dict[str, ValueRef] = {}
 
 
 class StepWaiting(Record, frozen=True, tag=True):
@@ -124,8 +134,9 @@ class StepSucceeded(Record, frozen=True, tag=True):
 
     ``via``: its own response (``call``), a ``probe``'s, an operator's (``decision``), that of an identical call of
     another saga (``deduplicated``; ``source`` made it and owns its effect), the last good result of a read (``cache``,
-    ``age_ms`` old), or a computation's result (``computed``). Of a step that waited: the end of its time (``timer``),
-    or the ``event`` with the id ``source``.
+    ``age_ms`` old), a computation's result (``computed``), or for an undo the value itself, which is as it was before
+    the call (``unchanged``). Of a step that waited: the end of its time (``timer``), or the ``event`` with the id
+    ``source``. ``after``: the value after the call (``images``).
     """
 
     step: str
@@ -134,6 +145,7 @@ class StepSucceeded(Record, frozen=True, tag=True):
     via: str = "call"
     source: str = ""
     age_ms: int | None = None
+    after: dict[str, Any] | None = None
     refs: dict[str, ValueRef] = {}
 
 
@@ -242,7 +254,8 @@ class StepEscalated(Record, frozen=True, tag=True):
     ``kind``: one of ``questions.OPTIONS``. An approval is of the exact call, a semantic compensation of the exact
     steps, with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and the
     approval. ``ask``: the step itself asks, ``text``, and the ``options`` are the plan's; or the answer is free, and
-    fits ``schema``.
+    fits ``schema``. ``found``: the value that an undo found, and that neither the step nor anybody before it left
+    (``drift``).
     """
 
     step: str
@@ -256,6 +269,8 @@ class StepEscalated(Record, frozen=True, tag=True):
     rule: str = ""
     text: str = ""
     schema: dict[str, Any] | None = None
+    found: dict[str, Any] | None = None
+    refs: dict[str, ValueRef] = {}
 
 
 class QuestionResolved(Record, frozen=True, tag=True):
@@ -369,7 +384,7 @@ class EffectReused(Record, frozen=True, tag=True):
     """A fork, or a saga that undoes another, has the effect of ``source`` (``SAGA/STEP``) and owns it from here on.
 
     ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's fallbacks it was.
-    ``owner``: the saga that owns it instead; only its output is known here.
+    ``before`` and ``after`` are its images. ``owner``: the saga that owns it instead; only its output is known here.
     """
 
     step: str
@@ -378,6 +393,8 @@ class EffectReused(Record, frozen=True, tag=True):
     output: Any = None
     key: str = ""
     fallback: int = 0
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
     refs: dict[str, ValueRef] = {}
     owner: str = ""
 
@@ -483,33 +500,6 @@ class CompensationRefused(Record, frozen=True, tag=True):
     """The pivot happened, so the saga cannot turn around; a failed step becomes a question."""
 
     reason: str
-
-
-class AlertIntended(Record, frozen=True, tag=True):
-    """Operators are about to be notified of a question; ``round`` counts the reminders."""
-
-    question: str
-    attempt: int = 1
-    round: int = 0
-
-
-class AlertSent(Record, frozen=True, tag=True):
-    """Operators were notified. Without an answer, a reminder follows ``again_ms`` after ``at`` (0: none)."""
-
-    question: str
-    again_ms: int = 0
-
-
-class AlertFailed(Record, frozen=True, tag=True):
-    """The notification failed; the next try is due ``delay_ms`` after ``at``.
-
-    -1: it has been tried often enough for now; a reminder follows ``again_ms`` after ``at`` (0: none).
-    """
-
-    question: str
-    error: ErrorInfo
-    delay_ms: int = -1
-    again_ms: int = 0
 
 
 class FinallyStarted(Record, frozen=True, tag=True):

@@ -169,7 +169,7 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) 
         return "compensated"
     asked = next((q for q in state.questions.values() if state.plan.steps[q.step] is compiled), None)
     if step.status == t.COMPENSATION_FAILED or (
-        asked and asked.direction == COMPENSATE and asked.kind not in ("undo-in-doubt", "approval")
+        asked and asked.direction == COMPENSATE and asked.kind not in ("undo-in-doubt", "approval", "drift")
     ):
         return "failed"
     if compiled.kind == "read" or step.status in (t.PENDING, t.WAITING, t.SKIPPED, t.FAILED, t.BLOCKED):
@@ -221,6 +221,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         **_output(step.output),
         "compensation": None,
     }
+    body |= {name: value for name, value in images(step).items() if value is not None}
     body |= _effect(step.effect)
     if state.undo_of and body.get("via") == "fork":
         body["via"] = "undo"
@@ -249,7 +250,20 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
             **_call(state, compiled.index, COMPENSATE, step.undo),
             **_output(step.undo_output),
         }
+        if step.unchanged:
+            body["compensation"]["via"] = "unchanged"
     return body
+
+
+def images(step: StepState) -> dict[str, Any]:
+    """The value before and after a step's call, in a cut form; None where there is no image."""
+    return {"before": _cut_image(step.before), "after": _cut_image(step.after)}
+
+
+def _cut_image(image: Any) -> Any:
+    if image is None or isinstance(image, Stored):
+        return None if image is None else image.cut
+    return brief(image, max_bytes=8192, max_items=20, max_text=1000)
 
 
 def _effect(effect: Effect | None) -> dict[str, Any]:
@@ -329,6 +343,8 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
             "rule": question.rule,
             "expires_ms": question.expires,
         }
+    if question.found is not None:
+        body |= {**images(state.steps[question.step]), "found": _cut_image(question.found)}
     if question.of_session:
         body["expires_ms"] = question.expires
     if question.kind == "ask":

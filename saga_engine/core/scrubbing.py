@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from saga_engine.core.effects import Done, Outcome
+from saga_engine.core.effects import Done, Drifted, Outcome
 
 #: Shorter values are only searched as they are: their encodings are too common.
 _ENCODED_CHARS: Final = 6
@@ -73,7 +73,10 @@ class Scrubber:
         if not self._known:
             return outcome
         if isinstance(outcome, Done):
-            return outcome._replace(output=self.value(outcome.output))
+            after = None if outcome.after is None else self.value(outcome.after)
+            return outcome._replace(output=self.value(outcome.output), after=after)
+        if isinstance(outcome, Drifted):
+            outcome = outcome._replace(found=self.value(outcome.found))
         texts = {name: text for name, text in msgspec.structs.asdict(outcome.error).items() if isinstance(text, str)}
         clean = {name: self.text(text) for name, text in texts.items()}
         return outcome._replace(error=msgspec.structs.replace(outcome.error, **clean))

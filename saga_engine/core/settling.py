@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.images import reads_settle
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import CallState, Doubt
@@ -176,7 +177,7 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
         error = ErrorInfo("takeovers_without_progress", why, "find out what the call did, and what ends the process")
         out.append(escalate(state, index, direction, kind, now, error))
     # A probe changes nothing and can tell both ways (doubt-probe-happened, doubt-probe-not-happened).
-    elif call.probes < _probes(spec, direction):
+    elif call.probes < _probes(state, index, spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
     # A repeat that takes effect at most once (doubt-key, doubt-key-expired, undo-lost-answer-tolerated).
     elif again and _repeatable(spec, call, direction, now, state.serving(index, direction).timeout_s):
@@ -226,10 +227,15 @@ def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
     return spec.on_doubt == "undo" and may_turn and _blind_undo(state, index)
 
 
-def _probes(spec: ToolSpec, direction: Direction) -> int:
-    """How often to ask before the next way is used. De-duplication is looked up once."""
+def _probes(state: State, index: int, spec: ToolSpec, direction: Direction) -> int:
+    """How often to ask before the next way is used. De-duplication is looked up once.
+
+    So is the value that an undo restores; that of a sole writer is read more often.
+    """
     if spec.probe is not None:
         return MAX_PROBES
+    if reads_settle(state, index, direction):
+        return MAX_PROBES if direction == FORWARD else 1
     return 1 if spec.remembers and direction == FORWARD else 0
 
 

@@ -68,6 +68,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saga_engine.core.asking_later import AskLater
+from saga_engine.core.codec import Stored
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.plan_growth import Added, Growth
@@ -283,7 +284,16 @@ class State:
 
     def undoing(self, index: int) -> CompiledRollback | None:
         """The undo of the step's current call; None if it cannot be undone, or if another saga owns the effect."""
-        return self.acting(index).rollback if self.owns(index) else None
+        return self.rollback_of(index) if self.owns(index) else None
+
+    def rollback_of(self, index: int) -> CompiledRollback | None:
+        """How the step's current call is undone: like a creation, if there was nothing before; None: it is not."""
+        using = self.steps[index].using
+        step = self.plan.steps[index]
+        rollback = step.fallbacks[using - 1].rollback if using else step.rollback
+        if rollback is None or rollback.absent is None:
+            return rollback
+        return rollback.absent if self.steps[index].before == {"absent": True} else rollback
 
     def owns(self, index: int) -> bool:
         """Whether the effect of a step, if it has one, is this saga's to undo. A wait that timed out took nothing."""
@@ -294,7 +304,7 @@ class State:
 
     def rollback(self, index: int) -> CompiledRollback:
         """The undo of a step; the step must have a rollback."""
-        rollback = self.acting(index).rollback
+        rollback = self.rollback_of(index)
         assert rollback is not None
         return rollback
 
@@ -412,6 +422,13 @@ class StateScope(WithoutList):
         if step.effect is None:
             raise BindingUnresolved(f"step {step_key} has no output", step=step_key, absent=True)
         return step.output
+
+    def before(self, step_key: str) -> Any:
+        """The value before a step's call; raises ``BindingUnresolved`` if there was none, or none was read."""
+        image = self._step(step_key).before
+        if image is None or isinstance(image, Stored) or "value" not in image:
+            raise BindingUnresolved(f"step {step_key} has no value from before its call", step=step_key, absent=True)
+        return image["value"]
 
     def params(self, step_key: str) -> Any:
         """The resolved forward params of a step."""

@@ -172,6 +172,10 @@ class StepState(msgspec.Struct, eq=False):
     undo: CallState | None = None
     output: Any = None
     undo_output: Any = None
+    before: Any = None  # the before-image of its last call that may have happened; None: its call has none
+    after: Any = None  # the after-image
+    cleared: Any = None  # the image of the value that an operator saw and wants overwritten by the undo
+    unchanged: bool = False  # the undo found the value as it was before the call, and called nothing
     effect: Effect | None = None  # None: it is not known to have happened
     using: int = 0  # which of its fallbacks is called; 0: its own tool
     unavailable: bool = False  # its own tool was unreachable
@@ -198,7 +202,8 @@ class OpenQuestion:
     """An operator is asked about a step; ``options`` are the legal answers. ``at`` and ``expires`` are Unix ms.
 
     ``call``: for an approval, the digest of the exact call; ``rule`` is the policy's that asks. ``text``: what the step
-    itself asks; without options of its own the answer is a value that fits ``schema``.
+    itself asks; without options of its own the answer is a value that fits ``schema``. ``found``: the image of what
+    an undo found.
     """
 
     id: str
@@ -213,6 +218,7 @@ class OpenQuestion:
     rule: str = ""
     text: str = ""
     schema: Mapping[str, Any] | None = None
+    found: Any = None
 
     @property
     def of_session(self) -> bool:

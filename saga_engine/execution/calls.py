@@ -28,7 +28,7 @@ def call_of(
     timeout_s: float,
     permit: Callable[[], None] | None,
     *,
-    waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
+    waits: Callable[[Call, bool], Awaitable[Outcome | None] | None] | None = None,
     wanted: Callable[[], bool] | None = None,
 ) -> Call:
     """All facts about a call for a tool and its guards; ``direction`` is ``probe`` for a probe."""

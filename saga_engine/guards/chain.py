@@ -134,7 +134,11 @@ class GuardedTools:
         stops = self._stops
         if (stops.active or stops.seen.version > stops.version) and not stops.lets(name, call):
             return self._held(prepared, params, call)
-        if call.resources or (call.undoes is not None and self._kept.ttl_ms(call.undoes[0]) is not None):
+        if (
+            call.resources
+            or call.around is not None
+            or (call.undoes is not None and self._kept.ttl_ms(call.undoes[0]) is not None)
+        ):
             return prepared.full(params, call)
         return prepared.usual(params, call)
 
@@ -166,6 +170,16 @@ class GuardedTools:
         elif type(outcome) is NotDone:
             await self._kept.forget(name, call.idempotency_key)
         return outcome
+
+    async def read(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Read what a call changes: only the policy stands before it.
+
+        The call may hold the very resources for which the tool that reads would wait. Raises ``ToolMissing``.
+        """
+        tool = self._registry.get(name)
+        if tool is None or self._gate is None or not self._has_policy(tool):
+            return await self._registry.call(name, params, call)
+        return await _Policed(tool, self._caller(tool), self._gate).call(params, call)
 
     def held(self) -> Mapping[str, Sequence[str]]:
         """The tickets of this process in the queues for resources, by resource; safe to call from any thread."""
@@ -355,13 +369,15 @@ async def _permitted(  # noqa: PLR0917
     """The call itself, after all waits: the right to start it may have ended in the meantime."""
     while True:
         if call.waits is not None and (written := call.waits(call, False)) is not None:
-            await written
+            refused = await written
+            if refused is not None:
+                return refused
         # That it starts was appended: the reply told whether an operator has stopped it while it waited.
         if stops.lets(name, call):
             break
-        refused, held = await stops.passes(name, call, counts)
-        if refused is not None:
-            return refused
+        refusal, held = await stops.passes(name, call, counts)
+        if refusal is not None:
+            return refusal
         if not held:
             break
     if call.permit is not None:
@@ -369,6 +385,8 @@ async def _permitted(  # noqa: PLR0917
     if call.key_until_ms is not None and clock.now_ms() >= call.key_until_ms and call.direction != "probe":
         message = "the repeat waited until its key may be forgotten on the other side; nothing was called"
         return NotDone(ErrorInfo("key_expired", message, retryable=True), retryable=True)
+    if call.around is not None:
+        return await call.around(functools.partial(inner, params, call))
     return await inner(params, call)
 
 

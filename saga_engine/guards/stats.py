@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.core.effects import Ask, Blocked, Done, NotDone, Outcome, Unknown
+from saga_engine.core.effects import Ask, Blocked, Done, Drifted, NotDone, Outcome, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 #: How long counts stay in this process.
 _FLUSH_S: Final = 1.0
 #: The counter of each outcome.
-KINDS: Final = {Done: "done", NotDone: "not_done", Unknown: "unknown", Blocked: "blocked", Ask: "asked"}
+KINDS: Final = {
+    Done: "done",
+    NotDone: "not_done",
+    Unknown: "unknown",
+    Blocked: "blocked",
+    Ask: "asked",
+    Drifted: "asked",
+}
 #: What is counted, in the order in which it is shown. ``rejected``: by the breaker (these are also ``not_done``).
 COUNTERS: Final = ("calls", "done", "not_done", "unknown", "rejected", "blocked", "asked", "deduplicated", "waited_us")
 

@@ -1,11 +1,11 @@
 """Bindings: the values in params that are known only when the call is made.
 
 If a whole text is a binding, the value replaces it and keeps its type. Inside a longer text a binding stands in braces
-and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind, over a list ``$item`` and
-``$index``, and in ``finally`` ``$end``; an additional dollar in front makes a literal. Keys of objects are never
-bindings, but the object ``{"$first": [a, b, …]}`` stands for the first of its values that there is: the output of a
-step that was skipped is none, and neither is a path that matches nothing. A bound value is data: the engine never
-searches it for bindings or secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
+and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind, in an undo ``$before``, over a
+list ``$item`` and ``$index``, and in ``finally`` ``$end``; an additional dollar in front makes a literal. Keys of
+objects are never bindings, but the object ``{"$first": [a, b, …]}`` stands for the first of its values that there is:
+the output of a step that was skipped is none, and neither is a path that matches nothing. A bound value is data: the
+engine never searches it for bindings or secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
 
-Source = Literal["output", "input", "saga", "key", "secret", "item", "index", "end"]
+Source = Literal["output", "input", "saga", "key", "secret", "before", "item", "index", "end"]
 
-_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|item|index|end)(?!\w)")
-_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|item|index|end)(?!\w)")
+_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
+_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
 # Up to the brace that closes it; braces in quotes belong to the path.
 _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
 _ID = re.compile(r"\.([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _NAME = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]{0,127})\Z")
-_OWN = re.compile(r"\$output(?![^.\[])")
+_OWN = re.compile(r"\$(output|before)(?![^.\[])")
 _LONGEST = MAX_TAIL_CHARS + 200
 
 _FORMS = {
@@ -45,6 +45,7 @@ _FORMS = {
     "saga": "write $saga.id",
     "key": "write $key, with nothing after it",
     "secret": "write $secret.NAME: letters, digits and '_'",
+    "before": "write $before, or $before.field",
     "item": "write $item or $item.field",
     "index": "write $index, with nothing after it",
     "end": "write $end.status or another field of the end",
@@ -127,6 +128,13 @@ class _Output(_Within):
         return self._find(scope.output(self._step))
 
 
+class _Before(_Within):
+    __slots__ = ()
+
+    def get(self, scope: Scope) -> Any:
+        return self._find(scope.before(self._step))
+
+
 class _Input(_Within):
     __slots__ = ()
 
@@ -183,17 +191,11 @@ class _Index(_Within):
         return scope.index
 
 
-_Bound = _Output | _Input | _SagaId | _Key | _Secret | _Item | _Index | _End
+_Bound = _Output | _Input | _SagaId | _Key | _Secret | _Before | _Item | _Index | _End
 _NODES: dict[Source, type[_Bound]] = {
-    "output": _Output,
-    "input": _Input,
-    "saga": _SagaId,
-    "key": _Key,
-    "secret": _Secret,
-    "item": _Item,
-    "index": _Index,
-    "end": _End,
-}
+    "output": _Output, "input": _Input, "saga": _SagaId, "key": _Key, "secret": _Secret,
+    "before": _Before, "item": _Item, "index": _Index, "end": _End,
+}  # fmt: skip
 
 
 def _bound(place: Place) -> _Bound:
@@ -320,7 +322,7 @@ class Template:
     from. Copy it before you pass it to foreign code.
     """
 
-    __slots__ = ("_root", "bound", "outputs", "places", "raw", "secret_params", "secrets")
+    __slots__ = ("_root", "bound", "outputs", "outputs_or_default", "places", "raw", "secret_params", "secrets")
 
     def __init__(self, raw: dict[str, Any], root: _Object | None, places: tuple[Place, ...]) -> None:
         self.raw = raw
@@ -329,6 +331,7 @@ class Template:
         self.bound = bool(places)
         self.secrets = frozenset(place.step for place in places if place.source == "secret")
         self.secret_params = frozenset(str(place.path[0]) for place in places if place.source == "secret")
+        self.outputs_or_default = frozenset(place.step for place in places if place.source == "output")
         self.outputs = frozenset(place.step for place in places if place.source == "output" and not place.optional)
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
@@ -506,10 +509,11 @@ class Binder:
             if name is None:
                 raise self._malformed(source, embedded=embedded)
             return Place(path, source, name[1], None, embedded, text)
-        if source == "item" and self._item:
+        if source == "before" or (source == "item" and self._item):
             if rest and not rest.startswith((".", "[")):
                 raise self._malformed(source, embedded=embedded)
-            return Place(path, source, "", self._tail(rest) if rest else None, embedded, text)
+            of = own if source == "before" else ""
+            return Place(path, source, of, self._tail(rest) if rest else None, embedded, text)
         if source in {"item", "index"} and not self._item:
             hint = (
                 f"it binds in a step with 'each', whose conditions on items are the 'when' inside of 'each', and in "
@@ -573,21 +577,22 @@ class Binder:
 class OwnBinder(Binder):
     """Compiles the params of the undo of a session's call: values, except where a whole text binds.
 
-    ``$output``, with or without a path, is the call's own output, ``$key`` its idempotency key. An undo that binds only
-    the key needs no output, so it can undo a call in doubt.
+    ``$output``, with or without a path, is the call's own output, ``$before`` the value before the call, ``$key`` its
+    idempotency key. An undo that binds only the key needs no output, so it can undo a call in doubt.
     """
 
     def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
         if text == "$key":
             place = Place(path, "key", own, None, embedded=False, text=text)
-        elif _OWN.match(text) is None:
+        elif (own_value := _OWN.match(text)) is None:
             return None
         else:
-            rest = text.removeprefix("$output")
+            source: Source = own_value[1]  # type: ignore[assignment]
+            rest = text[own_value.end() :]
             tail = jsonpath.parse(rest) if rest else None
             if isinstance(tail, jsonpath.TailFault):
                 self._problems.add(tail.code, base, f"{cut(text, 120)}: {tail.message}", tail.hint)
                 return None
-            place = Place(path, "output", own, tail, embedded=False, text=text)
+            place = Place(path, source, own, tail, embedded=False, text=text)
         places.append(place)
         return _bound(place)

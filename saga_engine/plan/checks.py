@@ -41,6 +41,7 @@ def examine(made: Draft) -> None:
             place = (*path, "fallback", number)
             _check_fallback(made, step, fallback, written[number], place, last=number == len(written) - 1)
         if step.index in made.bound:
+            _check_misplaced(made, step)
             _check_inputs(made, step)
             if checked:
                 _check_secrets(made, step)
@@ -140,9 +141,23 @@ def _check_rollback(made: Draft, call: Serving, path: Path) -> None:
         message = f"{cut(rollback.tool, 80)}, the undo of {undone}, only reads, so it undoes nothing"
         made.problems.add("rollback-reads", place, message, "name a tool that reverses the effect")
     elif written:
+        _check_before_bindings(made, call, (*path, "rollback", "params"))
         _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))
-    elif call.spec is not None:
+    elif call.spec is not None and call.before is None:
         _check_undo(made, path, call.spec, call.params, rollback.spec)
+
+
+def _check_before_bindings(made: Draft, call: Serving, path: Path) -> None:
+    """An undo binds the value before the call only if something reads it."""
+    assert call.rollback is not None
+    template = call.rollback.params
+    if call.before is not None or call.spec is None or not isinstance(template, Template):
+        return
+    for place in template.places:
+        if place.source == "before":
+            message = f"{cut(place.text, 120)}: nothing reads the value before the call of {cut(call.tool, 80)}"
+            hint = "declare the tool with before='the tool that reads it'"
+            made.problems.add("before-missing", (*path, *place.path), message, hint)
 
 
 def _check_fallback(
@@ -337,6 +352,16 @@ def _check_inputs(made: Draft, step: CompiledStep) -> None:
                 message = f"{cut(place.text, 120)} has no value in the input: {printable(str(mismatch), 300)}"
                 hint = "pass it with --input (input= in Python), or set it in the plan's 'input'"
                 made.problems.add("binding-input-missing", (*base, *place.path), message, hint)
+
+
+def _check_misplaced(made: Draft, step: CompiledStep) -> None:
+    """The value before a call is known only to its undo."""
+    for template, _, base, undo in made.bound[step.index]:
+        for place in template.places:
+            if place.source == "before" and not undo:
+                message = f"{cut(place.text, 120)} binds only in the params of a rollback"
+                hint = "call the tool that reads the value in a step of its own, and bind its output"
+                made.problems.add("before-misplaced", (*base, *place.path), message, hint)
 
 
 def _check_secrets(made: Draft, step: CompiledStep) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.absence import Absence
 from saga_engine.plan.limits import MAX_PARALLEL
-from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import After, RetryPolicy, ToolSpec
 
 #: ``compensation``: a step that compensates for one that cannot be undone. It runs on the way back and is never undone.
 #: ``finally``: a step of the plan's ``finally``; it runs after all others and is never undone.
@@ -50,6 +51,10 @@ class Scope(Protocol):
 
     def params(self, step_key: str) -> Any:
         """The resolved forward params of a step, without secrets."""
+        ...
+
+    def before(self, step_key: str) -> Any:
+        """The value as it was before a step's call; raises ``BindingUnresolved`` if there is none."""
         ...
 
     def key(self, step_key: str) -> str:
@@ -120,6 +125,8 @@ class Params(Protocol):
     secret_params: frozenset[str]
     #: Keys of the steps whose outputs it needs.
     outputs: frozenset[str]
+    #: The same, and the steps whose outputs have a default.
+    outputs_or_default: frozenset[str]
     #: The params as written, with their bindings; empty if the plan does not specify them.
     raw: dict[str, Any]
 
@@ -129,10 +136,27 @@ class Params(Protocol):
 
 
 @dataclass(slots=True)
+class CompiledRead:
+    """The read that shows what a call is about to change; ``after``, ``absent``, ``sole_writer`` as in ``ToolSpec``."""
+
+    tool: str
+    spec: ToolSpec | None
+    params: Params
+    retry: RetryPolicy
+    timeout_s: float
+    after: After = "read"
+    absent: Absence | None = None
+    sole_writer: bool = False
+    #: Never: a read has no undo.
+    rollback: None = None
+
+
+@dataclass(slots=True)
 class CompiledRollback:
     """How to undo a step. ``needs_output``: impossible without the step's own output.
 
-    ``usual``: the params of the registered undo, if ``tool`` is that undo; None if it is another tool.
+    ``usual``: the params of the registered undo, if ``tool`` is that undo; None if it is another tool. ``absent``: the
+    undo of a call that created what it would otherwise have changed.
     """
 
     tool: str
@@ -142,6 +166,7 @@ class CompiledRollback:
     timeout_s: float
     needs_output: bool
     usual: Params | None = None
+    absent: CompiledRollback | None = None
 
 
 @dataclass(slots=True)
@@ -161,6 +186,7 @@ class CompiledFallback:
     timeout_s: float
     max_age_s: float = 0.0
     every_s: float = 0.0
+    before: CompiledRead | None = None
 
 
 @dataclass(slots=True)
@@ -215,6 +241,7 @@ class CompiledStep:
     each: CompiledEach | None = None
     items: int = -1
     item: Item | None = None
+    before: CompiledRead | None = None
 
     def servings(self) -> Iterator[Serving]:
         """The forward calls that may serve it, or each item of its list: its own, then its fallbacks."""
@@ -225,11 +252,15 @@ class CompiledStep:
         yield from self.fallbacks
 
     def calls(self) -> Iterator[CompiledCall]:
-        """Every call that may be made for it: each forward call, followed by its undo."""
+        """Every call that may be made for it: each forward call, followed by its read of before-images and its undo."""
         for serving in self.servings():
             yield serving
+            if serving.before is not None:
+                yield serving.before
             if serving.rollback is not None:
                 yield serving.rollback
+                if serving.rollback.absent is not None:
+                    yield serving.rollback.absent
         if self.builtin and self.rollback is not None:
             yield self.rollback
 
@@ -249,7 +280,7 @@ class CompiledStep:
 
 
 Serving = CompiledStep | CompiledFallback
-CompiledCall = Serving | CompiledRollback
+CompiledCall = Serving | CompiledRollback | CompiledRead
 
 
 @dataclass(slots=True)
@@ -282,6 +313,8 @@ class CompiledPlan:
     tool_digests: dict[str, str] = field(default_factory=dict)
     #: The sensitive params of these tools, by name of the tool: journalled, so that every view of the saga hides them.
     sensitive: dict[str, list[str]] = field(default_factory=dict)
+    #: Whether some call has a read of before-images.
+    images: bool = False
     #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
     secrets: tuple[str, ...] = ()
 

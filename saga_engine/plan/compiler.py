@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph
 from saga_engine.plan.checks import examine
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
-from saga_engine.plan.draft import draft
+from saga_engine.plan.draft import ABSENT, draft
 from saga_engine.plan.each import over_list
 from saga_engine.plan.final_steps import finish
 from saga_engine.plan.undo_params import UndoParams
@@ -99,6 +99,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         reads=reads,
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
+        images=any(serving.before is not None for step in [*steps, *final] for serving in step.servings()),
         secrets=tuple(dict.fromkeys(secrets)),
     )
 
@@ -110,3 +111,6 @@ def _registered_undos(steps: list[CompiledStep]) -> Iterator[tuple[str, str]]:
             own = isinstance(serving, CompiledStep) or serving.way == "tool"  # others share the step's undo
             if own and serving.rollback is not None and isinstance(serving.rollback.params, UndoParams):
                 yield f"{step.key}#{number}" if number else step.key, serving.rollback.tool
+            absent = serving.rollback.absent if own and serving.rollback is not None else None
+            if absent is not None and isinstance(absent.params, UndoParams):
+                yield f"{step.key}#{number}{ABSENT}" if number else f"{step.key}{ABSENT}", absent.tool

@@ -75,6 +75,10 @@ class Run:
         """As the scope below."""
         return self._scope.params(step_key)
 
+    def before(self, step_key: str) -> Any:
+        """As the scope below."""
+        return self._scope.before(step_key)
+
     def key(self, step_key: str) -> str:
         """As the scope below."""
         return self._scope.key(step_key)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from saga_engine.plan.before_images import ReadParams
 from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, tolerated
-from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
+from saga_engine.plan.compiled import CompiledFallback, CompiledRead, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.compute import computation
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Used where neither the plan nor the tool gives a value: the defaults of a tool's declaration.
 DEFAULT = ToolSpec(name="")
+#: Follows the place of an undo among the journalled undos if it undoes a creation.
+ABSENT = "#absent"
 #: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
 _LEAST_UNDO_ATTEMPTS = 8
 
@@ -227,6 +230,7 @@ class _Drafter:
             data_deps=frozenset(),
             compensates=None if stuck is None else self._made.by_key[stuck],
         )
+        step.before = self._before(step, step)
         step.rollback = self._rollback(step, step, written.rollback, path, step.key)
         if written.resource is not None:
             step.resource = self._template({"resource": written.resource}, index, step.key, spec, path)
@@ -291,6 +295,7 @@ class _Drafter:
                 timeout_s=step.timeout_s,
                 max_age_s=written.cached_s or 0.0,
                 every_s=written.queue_s or 0.0,
+                before=step.before,
             )
         spec = self._spec(written.tool)
         declared = spec or DEFAULT
@@ -306,14 +311,41 @@ class _Drafter:
             retry=_retry(written.retry, declared.retry),
             timeout_s=declared.timeout_s if written.timeout_s is None else written.timeout_s,
         )
+        made.before = self._before(step, made)
         made.rollback = self._rollback(step, made, written.rollback, path, slot)
         return made
+
+    def _before(self, step: CompiledStep, of: Serving) -> CompiledRead | None:
+        """The read that shows what the call ``of`` is about to change; None: nothing would use it."""
+        declared = of.spec
+        if declared is None or declared.before is None or not (step.kind == "compensatable" or declared.sole_writer):
+            return None
+        assert isinstance(of.params, Template)
+        return compile_read(declared, of.params, self._spec(declared.before))
 
     def _rollback(
         self, step: CompiledStep, of: Serving, written: Rollback | None, path: Path, slot: str
     ) -> CompiledRollback | None:
         """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
-        registered = of.spec.undo if of.spec is not None else None
+        made = self._rollback_of(step, of, written, path, slot)
+        registered = None if of.spec is None else of.spec.undo_absent
+        journalled = self._undos is not None and step.index < self._made.check_from
+        if journalled:
+            registered = (self._undos or {}).get(f"{slot}{ABSENT}")
+        if made is not None and registered is not None:
+            made.absent = self._rollback_of(step, of, None, path, f"{slot}{ABSENT}", registered)
+        return made
+
+    def _rollback_of(  # noqa: PLR0917
+        self,
+        step: CompiledStep,
+        of: Serving,
+        written: Rollback | None,
+        path: Path,
+        slot: str,
+        registered: str | None = None,
+    ) -> CompiledRollback | None:
+        registered = registered or (of.spec.undo if of.spec is not None else None)
         journalled = self._undos is not None and step.index < self._made.check_from
         if written is not None:
             tool: str | None = written.tool
@@ -335,7 +367,8 @@ class _Drafter:
         named = written is not None and "params" not in written.model_fields_set and tool == registered
         if written is None or tool == registered:
             assert isinstance(of.params, Template)
-            usual = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params)
+            read = None if of.before is None else of.before.params.raw
+            usual = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params, read)
         params: Params | None = usual
         retry, timeout_s = undo_retry(declared.retry), declared.timeout_s
         if written is not None and not named:
@@ -363,6 +396,22 @@ class _Drafter:
 
     def _spec(self, tool: str) -> ToolSpec | None:
         return self._made.catalog.spec(tool) if self._made.catalog is not None else None
+
+
+def compile_read(declared: ToolSpec, forward: Template, spec: ToolSpec | None) -> CompiledRead:
+    """The read of before-images that a tool declares; ``spec`` is the declaration of the tool that reads."""
+    assert declared.before is not None
+    known = spec or DEFAULT
+    return CompiledRead(
+        tool=declared.before,
+        spec=spec,
+        params=ReadParams(spec.input_schema if spec is not None else None, forward),
+        retry=known.retry,
+        timeout_s=known.timeout_s,
+        after=declared.after,
+        absent=declared.absent,
+        sole_writer=declared.sole_writer,
+    )
 
 
 def _retry(written: Retry | None, default: RetryPolicy) -> RetryPolicy:

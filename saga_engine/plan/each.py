@@ -19,6 +19,7 @@ from saga_engine.plan.compiled import (
     CompiledEach,
     CompiledFallback,
     CompiledPlan,
+    CompiledRead,
     CompiledRollback,
     CompiledStep,
     Condition,
@@ -50,7 +51,7 @@ def over_list(step: CompiledStep, of: Params, when: Conditions | None, *, parall
     each = CompiledEach(item=step, when=when, parallel=parallel, collect=collect)
     return replace(
         step, kind="read", tool="", spec=None, params=of, rollback=None, resource=None, fallbacks=(), failed_when=None,
-        builtin=WORD, each=each,
+        before=None, builtin=WORD, each=each,
     )  # fmt: skip
 
 
@@ -99,10 +100,14 @@ def _item(
             return None
         params = ItemParams(undo.params, item)
         usual = params if undo.usual is undo.params else None if undo.usual is None else ItemParams(undo.usual, item)
-        return replace(undo, params=params, usual=usual)
+        return replace(undo, params=params, usual=usual, absent=rollback(undo.absent))
+
+    def read(before: CompiledRead | None) -> CompiledRead | None:
+        return None if before is None else replace(before, params=ItemParams(before.params, item))
 
     def fallback(other: CompiledFallback) -> CompiledFallback:
-        return replace(other, params=ItemParams(other.params, item), rollback=rollback(other.rollback))
+        params = ItemParams(other.params, item)
+        return replace(other, params=params, rollback=rollback(other.rollback), before=read(other.before))
 
     failed_when = like.failed_when
     if failed_when is not None:
@@ -115,6 +120,7 @@ def _item(
         key=key,
         params=ItemParams(like.params, item),
         rollback=rollback(like.rollback),
+        before=read(like.before),
         deps=deps,
         data_deps=like.data_deps,
         dependents=dependents,
@@ -193,6 +199,10 @@ class ItemScope:
         """The output of a step; raises ``BindingUnresolved``."""
         return self._scope.output(self._own(step_key))
 
+    def before(self, step_key: str) -> Any:
+        """The value as it was before a step's call; raises ``BindingUnresolved``."""
+        return self._scope.before(self._own(step_key))
+
     def params(self, step_key: str) -> Any:
         """The resolved forward params of a step."""
         return self._scope.params(self._own(step_key))
@@ -212,16 +222,15 @@ class ItemScope:
 class ItemParams:
     """Params of the step of one item (:class:`saga_engine.plan.compiled.Params`)."""
 
-    __slots__ = ("_item", "_template", "bound", "outputs", "raw", "secret_params", "secrets")
+    __slots__ = ("_item", "_template", "bound", "outputs", "outputs_or_default", "raw", "secret_params", "secrets")
 
     def __init__(self, template: Params, item: Item) -> None:
         self._template = template
         self._item = item
         self.bound, self.raw = template.bound, template.raw
         self.secrets, self.secret_params = template.secrets, template.secret_params
-        self.outputs = template.outputs
-        if item.parent_key in self.outputs:
-            self.outputs = (self.outputs - {item.parent_key}) | {item.key}
+        self.outputs = _of_item(template.outputs, item)
+        self.outputs_or_default = _of_item(template.outputs_or_default, item)
 
     @property
     def registered(self) -> bool:
@@ -247,6 +256,10 @@ class ItemParams:
             return self.resolve(scope)
         except BindingUnresolved:
             return {}
+
+
+def _of_item(keys: frozenset[str], item: Item) -> frozenset[str]:
+    return keys if item.parent_key not in keys else (keys - {item.parent_key}) | {item.key}
 
 
 class _ItemCondition(Condition):

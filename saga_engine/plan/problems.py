@@ -21,6 +21,8 @@ CODES = frozenset(
         "binding-needs-default",
         "binding-not-before",
         "binding-path-absent",
+        "before-misplaced",
+        "before-missing",
         "binding-type",
         "binding-unknown-step",
         "builtin-invalid",

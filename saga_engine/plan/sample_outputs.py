@@ -210,13 +210,13 @@ def _count(least: Any) -> int:
 class _Unread:
     """Params with a value that has no sample; the simulated tools do not read them."""
 
-    __slots__ = ("bound", "outputs", "raw", "secret_params", "secrets")
+    __slots__ = ("bound", "outputs", "outputs_or_default", "raw", "secret_params", "secrets")
 
     def __init__(self, params: Params, raw: dict[str, Any] | None = None) -> None:
         self.bound = False
         self.secrets = params.secrets
         self.secret_params = params.secret_params
-        self.outputs = params.outputs
+        self.outputs, self.outputs_or_default = params.outputs, params.outputs_or_default
         self.raw = params.raw if raw is None else raw
 
     def resolve(self, scope: Scope) -> dict[str, Any]:  # noqa: ARG002
@@ -264,30 +264,34 @@ def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> Comp
         return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
     if step.builtin in ("sleep", "wait"):
         params = _Unread(step.params, {step.builtin: _unbound(step.params.raw[step.builtin])})
-        return replace(step, params=params, rollback=_rollback(step.rollback, unmade))
+        return replace(step, params=params, rollback=_rollback(step.rollback, unmade, unread=False))
     if step.builtin == "ask":
         return replace(step, params=_Unread(step.params, {"ask": sample_ask(step.params.raw["ask"])}))
     return replace(
         step,
         spec=_lenient(step.spec),
         params=_params(step.params, unmade),
-        rollback=_rollback(step.rollback, unmade),
+        rollback=_rollback(step.rollback, unmade, unread=step.before is not None),
         fallbacks=tuple(
             replace(
                 each,
                 spec=_lenient(each.spec),
                 params=_params(each.params, unmade),
-                rollback=_rollback(each.rollback, unmade),
+                rollback=_rollback(each.rollback, unmade, unread=each.before is not None),
             )
             for each in step.fallbacks
         ),
     )
 
 
-def _rollback(rollback: CompiledRollback | None, unmade: set[tuple[str, str]]) -> CompiledRollback | None:
+def _rollback(
+    rollback: CompiledRollback | None, unmade: set[tuple[str, str]], *, unread: bool
+) -> CompiledRollback | None:
+    """``unread``: it may need the value from before the call, which has no sample."""
     if rollback is None:
         return None
-    return replace(rollback, spec=_lenient(rollback.spec), params=_params(rollback.params, unmade))
+    params = _Unread(rollback.params) if unread else _params(rollback.params, unmade)
+    return replace(rollback, spec=_lenient(rollback.spec), params=params)
 
 
 def _params(params: Params, unmade: set[tuple[str, str]]) -> Params:

@@ -11,8 +11,8 @@ from typing import Any
 
 from saga_engine.plan.bindings import OwnBinder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerated
-from saga_engine.plan.compiled import CompiledRollback, CompiledStep, Kind, Params
-from saga_engine.plan.draft import DEFAULT, undo_retry
+from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledStep, Kind, Params
+from saga_engine.plan.draft import DEFAULT, compile_read, undo_retry
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.undo_params import UndoParams
@@ -35,6 +35,14 @@ def compile_call(
     spec = catalog.spec(tool) if catalog is not None else None
     values = Template(params, None, ())
     declared = spec or DEFAULT
+    read = None
+    if spec is not None and spec.before is not None and catalog is not None and kind == "compensatable":
+        read = compile_read(spec, values, catalog.spec(spec.before))
+    rollback = None
+    if undo is not None:
+        rollback = _rollback(key, undo, undo_params, values, catalog, declared.undo, read)
+        if declared.undo_absent is not None:
+            rollback.absent = _rollback(key, declared.undo_absent, None, values, catalog, declared.undo_absent, read)
     return CompiledStep(
         index=index,
         step_id=int(key) if key.isdecimal() else key,
@@ -44,11 +52,12 @@ def compile_call(
         tool=tool,
         spec=spec,
         params=values,
-        rollback=None if undo is None else _rollback(key, undo, undo_params, values, catalog, declared.undo),
+        rollback=rollback,
         retry=declared.retry,
         timeout_s=declared.timeout_s if timeout_s is None else timeout_s,
         deps=deps,
         data_deps=frozenset(deps),
+        before=read,
     )
 
 
@@ -90,7 +99,7 @@ def compile_builtin(
         tool="",
         spec=builtin_spec(word, params[word], undone=undo is not None),
         params=values,
-        rollback=None if undo is None else _rollback(key, undo, undo_params or {}, values, catalog, None),
+        rollback=None if undo is None else _rollback(key, undo, undo_params or {}, values, catalog, None, None),
         retry=DEFAULT.retry,
         timeout_s=DEFAULT.timeout_s,
         deps=deps,
@@ -106,11 +115,14 @@ def _rollback(  # noqa: PLR0917
     forward: Template,
     catalog: ToolCatalog | None,
     registered: str | None,
+    read: CompiledRead | None,
 ) -> CompiledRollback:
     spec = catalog.spec(undo) if catalog is not None else None
     usual: Params | None = None
     if given is None or undo == registered:
-        usual = UndoParams(spec.input_schema if spec is not None else None, key, forward)
+        usual = UndoParams(
+            spec.input_schema if spec is not None else None, key, forward, None if read is None else read.params.raw
+        )
     params = usual
     if given is not None or params is None:
         problems = Problems()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from saga_engine.plan.absence import Absence
 
 Effect = Literal["read", "write"]
 Semantic = Literal["auto", "approve", "never"]
 OnDoubt = Literal["ask", "undo"]
+After = Literal["read", "output"]
 
 #: Finds the problems in the params of a call: pairs of (path inside the params, message). Pure.
 ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
@@ -62,6 +66,10 @@ class ToolSpec:
     tolerates absence and needs no output; ``ask``: an operator settles it.
     ``remembers``: the engine keeps the tool's results (``dedupe_ttl_s``), so a call in doubt can be looked up there.
     ``last_good_s``: how old the last good result of a read may be to stand in for a call that cannot be made.
+    ``before``: the tool that reads what a call is about to change; the answer before the call is its before-image.
+    ``after``: where the after-image comes from: the same read (``read``), or the call's own output (``output``).
+    ``absent``: which answers of the read mean that there was nothing yet; the undo is then ``undo_absent``.
+    ``sole_writer``: nothing but this tool and its undo changes what the read shows, so the read settles a doubt.
     ``semantic``: the role of the tool in semantic compensation: ``auto``, a model may use it; ``approve``, only after
     an operator's approval; ``never``, a model may neither use it nor compensate for it. ``None``: the engine's default.
     A tool that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
@@ -78,6 +86,11 @@ class ToolSpec:
     key_ttl_s: float | None = None
     undo: str | None = None
     probe: str | None = None
+    before: str | None = None
+    after: After = "read"
+    absent: Absence | None = None
+    undo_absent: str | None = None
+    sole_writer: bool = False
     timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     compensates: bool = False

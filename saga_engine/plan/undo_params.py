@@ -8,7 +8,7 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from saga_engine.plan.bindings import Template
     from saga_engine.plan.compiled import Scope
@@ -18,17 +18,27 @@ class UndoParams:
     """The params of a registered undo that the plan does not specify.
 
     Each parameter of the undo gets the field of that name in the step's output, else the step's own param of that name.
-    A parameter that neither has is omitted or, if the undo requires it, raises ``BindingUnresolved``. The same error is
-    raised for an undo that names parameters and gets none of them: called without them, it would undo nothing and
-    report success.
+    After a before-image was read it gets the field of the before-image if the call had such a param or the output has
+    no such field, and the step's own param only if the read had it, too: the others are what the call changed.
+
+    A parameter that none of these has is omitted or, if the undo requires it, raises ``BindingUnresolved``. The same
+    error is raised for an undo that names parameters and gets none of them: called without them, it would undo nothing
+    and report success.
     """
 
     __slots__ = (
-        "_forward_secrets", "_key", "_names", "_required", "bound", "outputs", "raw", "secret_params", "secrets"
+        "_forward_secrets", "_key", "_names", "_read", "_required",
+        "bound", "outputs", "outputs_or_default", "raw", "secret_params", "secrets",
     )  # fmt: skip
 
-    def __init__(self, schema: Mapping[str, Any] | None, key: str, forward: Template) -> None:
-        """``schema`` is the undo's input schema. Without one (the tool is unknown here) the undo needs the output."""
+    def __init__(
+        self, schema: Mapping[str, Any] | None, key: str, forward: Template, read: Iterable[str] | None = None
+    ) -> None:
+        """``schema`` is the undo's input schema. Without one (the tool is unknown here) the undo needs the output.
+
+        ``read``: the params of the read of the before-image; None: there is none.
+        """
+        self._read = None if read is None else frozenset(read)
         properties, required = (schema.get("properties"), schema.get("required")) if schema else (None, None)
         names = list(properties) if isinstance(properties, dict) else []
         self._required = frozenset(name for name in required if name in names) if isinstance(required, list) else ()
@@ -43,11 +53,20 @@ class UndoParams:
         self.secret_params = frozenset(self._forward_secrets)
         needs_output = schema is None or any(name not in forward.raw for name in self._required)
         needs_output = needs_output or (bool(names) and not any(name in forward.raw for name in names))
-        self.outputs = frozenset({key} if needs_output else ())
+        needs_output = needs_output and self._read is None
+        self.outputs = self.outputs_or_default = frozenset({key} if needs_output else ())
 
     def are(self, raw: Mapping[str, Any]) -> bool:
         """Whether params that are written like this have the same values whenever they have any."""
+        if self._read is not None:
+            return False
         return bool(self._names) and raw == {name: f"$output.step_{self._key}.{name}" for name in self._names}
+
+    def _image(self, scope: Scope) -> Any:
+        try:
+            return scope.before(self._key)
+        except BindingUnresolved:
+            return None  # there was nothing, or nothing was read
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of the undo. Raises ``BindingUnresolved``."""
@@ -60,6 +79,12 @@ class UndoParams:
             output = None
         fields = output if isinstance(output, dict) else {}
         given: Mapping[str, Any] | None = None
+        if self._read is not None:
+            given = scope.params(self._key)
+            image = self._image(scope)
+            found = image if isinstance(image, dict) else {}
+            fields = fields | {name: value for name, value in found.items() if name in given or name not in fields}
+            given = {name: value for name, value in given.items() if name in self._read}
         made: dict[str, Any] = {}
         for name in self._names:
             if name in fields:

@@ -32,7 +32,9 @@ class Call(NamedTuple):
     key may be forgotten by then. ``chosen``: a backward call whose tool or params are not those of the registered undo:
     the author of the plan chose them. ``waits``: a guard that delays a call for long calls it with True, and the chain
     calls it with False right before the call; what it returns, if anything, is awaited. After the first it is durable
-    that the call was not made, after the second that it may have been; or it raises, and the call must not start.
+    that the call was not made, after the second that it may have been; or it raises, and the call must not start. If
+    the second has an outcome, that is the outcome, and nothing is called. ``around`` makes the call that it is given,
+    or does not, after all guards and before they release anything: it reads what the call changes.
     ``wanted``: False as soon as the saga has something else to look at; a guard that holds a call without end then
     gives it back, not made.
     """
@@ -53,8 +55,9 @@ class Call(NamedTuple):
     backward: bool = False
     key_until_ms: int | None = None
     chosen: bool = False
-    waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
+    waits: Callable[[Call, bool], Awaitable[Outcome | None] | None] | None = None
     wanted: Callable[[], bool] | None = None
+    around: Callable[[Callable[[], Awaitable[Outcome]]], Awaitable[Outcome]] | None = None
 
 
 class Source(Protocol):
@@ -87,6 +90,13 @@ class Tools(ToolCatalog, Protocol):
         """Ask whether the call of tool ``name`` with this key and these params happened.
 
         ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: the probe cannot tell.
+        """
+        ...
+
+    async def read(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Read what a call changes, or has changed. Only the policy stands before it: no other guard delays it.
+
+        Every failure is an outcome; only cancellation is raised.
         """
         ...
 

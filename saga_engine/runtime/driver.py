@@ -20,8 +20,20 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode_all
 from saga_engine.core.crash_loops import is_bare
 from saga_engine.core.decide import ORDERS, decide, effects_of
-from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
+from saga_engine.core.effects import (
+    Alert,
+    AnyEffect,
+    AskPlanner,
+    CallTool,
+    Done,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    ReadBefore,
+    Unknown,
+)
 from saga_engine.core.evolve import evolve
+from saga_engine.core.images import Image, note_of
 from saga_engine.core.interpret import Advice, interpret, interpret_alert
 from saga_engine.core.messages import answer_to, decode_message
 from saga_engine.core.report import summary
@@ -37,6 +49,7 @@ from saga_engine.runtime.due_times import queued_again, told_in_head
 from saga_engine.runtime.index_changes import IndexChanges
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.listening import Listening
+from saga_engine.runtime.pending_images import PendingImages
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.resting import Resting
 from saga_engine.runtime.stop_reasons import refusal
@@ -45,7 +58,7 @@ from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine.driver")
 
-Result = Outcome | Advice | ErrorInfo | None
+Result = Outcome | Advice | ErrorInfo | Image | None
 
 #: Effects that call no tool. An operator's answer, a cancel and the end of the process do not wait for them.
 _ASIDE: Final = frozenset({Alert, AskPlanner})
@@ -67,6 +80,7 @@ class SagaDriver(Resting):
         "_head_asked",
         "_head_status",
         "_here",
+        "_images",
         "_index",
         "_keep_ms",
         "_kept",
@@ -141,6 +155,7 @@ class SagaDriver(Resting):
         self._listening: Listening | None = Listening(store, state) if state.waits else None
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
+        self._images = PendingImages(state)
         self._wake: asyncio.Future[None] | None = None
         self._released = False
         #: The saga is not released before something is learned, even if nothing else follows.
@@ -148,7 +163,7 @@ class SagaDriver(Resting):
         #: Whether the only effect in flight runs in ``run`` itself, which writes nothing meanwhile.
         self._here = False
         #: What calls in their own tasks need to have written before they continue.
-        self._notes: list[tuple[Call, bool, asyncio.Future[None]]] = []
+        self._notes: list[tuple[Call, Image | None, bool, asyncio.Future[None]]] = []
         #: Why a note of a call, which ``run`` itself made, could not be written.
         self._unwritten: Exception | None = None
 
@@ -229,8 +244,10 @@ class SagaDriver(Resting):
                 effects = [
                     do for record in records if type(record) in ORDERS and (do := effects_of(self.state, record))
                 ]
+                if self._images.waiting:
+                    effects += self._images.reads(self._tasks.values())
                 if self.stopping:
-                    effects = [effect for effect in effects if type(effect) not in _ASIDE]
+                    effects = [effect for effect in effects if type(effect) not in (*_ASIDE, ReadBefore)]
                 if self.stopping and not (effects or self._tasks or self._outcomes):
                     # (A call whose intent has just become durable is made: without that it would be in doubt.)
                     return await self._release()
@@ -282,6 +299,8 @@ class SagaDriver(Resting):
         while found := decide(state, now, capabilities):
             if trials.active and not trials.admits(self, found):
                 return  # it is decided anew when it may be done
+            if state.plan.images and not (found := self._images.completed(found, now)):
+                break
             for record in found:
                 evolve(state, record)
             records.extend(found)
@@ -308,40 +327,45 @@ class SagaDriver(Resting):
 
     # A call that waits for a guard records that, and then that it starts. Both are durable before it continues.
 
-    def _note(self, call: Call, waits: bool) -> Awaitable[None] | None:
+    def _note(self, call: Call, waits: bool) -> Awaitable[Outcome | None] | None:
         """What a call must await before it waits on, or is made; None: nothing needs to be written."""
         state = self.state
         flight = state.in_flight.get((state.plan.by_key[call.step_id], call.direction))  # type: ignore[arg-type]
         if (flight == "queued") is waits:
             return None
-        if self._trials.active and not waits:
+        if not waits and (self._trials.active or state.plan.images):
             return self._begin_in_turn(call)
-        return self._noting(call, waits)
+        return self._noting(call, waits=waits)
 
-    def _noting(self, call: Call, waits: bool) -> Awaitable[None]:
+    def _noting(self, call: Call, image: Image | None = None, *, waits: bool) -> Awaitable[None]:
         if self._here:
-            return self._write_note(call, waits)
+            return self._write_note(call, image, waits)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._notes.append((call, waits, written))
+        self._notes.append((call, image, waits, written))
         self.rouse()
         return written
 
-    async def _begin_in_turn(self, call: Call) -> None:
-        index, direction = self.state.plan.by_key[call.step_id], call.direction
-        bare = is_bare(self.state, index, direction)  # type: ignore[arg-type]
-        await self._trials.may_begin(self, self.state.steps[index].call(direction).crashes, bare=bare)  # type: ignore[arg-type]
-        await self._noting(call, waits=False)
+    async def _begin_in_turn(self, call: Call) -> NotDone | None:
+        state, direction = self.state, call.direction
+        index = state.plan.by_key[call.step_id]
+        if self._trials.active:
+            bare = is_bare(state, index, direction)  # type: ignore[arg-type]
+            await self._trials.may_begin(self, state.steps[index].call(direction).crashes, bare=bare)  # type: ignore[arg-type]
+        image = await self._performer.images.read_again(state, index, call)
+        if isinstance(image, NotDone):
+            return image
+        await self._noting(call, image, waits=False)
+        return None
 
-    def _noted(self, call: Call, waits: bool) -> r.AnyRecord:
-        kind = r.StepQueued if waits else r.StepBegun
-        record = kind(at=self._now_ms(), step=call.step_id, direction=call.direction)  # type: ignore[arg-type]
+    def _noted(self, call: Call, image: Image | None, waits: bool) -> r.AnyRecord:
+        record = note_of(self._now_ms(), call.step_id, call.direction, image, waits=waits)  # type: ignore[arg-type]
         evolve(self.state, record)
         return record
 
-    async def _write_note(self, call: Call, waits: bool) -> None:
+    async def _write_note(self, call: Call, image: Image | None, waits: bool) -> None:
         self._here = False
         try:
-            records = [self._noted(call, waits)]
+            records = [self._noted(call, image, waits)]
             self._committed(records, await self._commit(records, 0))
         except Exception as error:
             self._unwritten = error
@@ -358,9 +382,9 @@ class SagaDriver(Resting):
         """Add the notes of calls to the next append; returns what waits until they are durable."""
         taken, self._notes = self._notes, []
         found: list[asyncio.Future[None]] = []
-        for call, waits, written in taken:
+        for call, image, waits, written in taken:
             if not written.done():  # else its call has been cut off
-                records.append(self._noted(call, waits))
+                records.append(self._noted(call, image, waits))
                 found.append(written)
         return found
 
@@ -390,7 +414,7 @@ class SagaDriver(Resting):
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
         )
-        kept = self._kept or (self._trials.active and self._trials.holds(self))
+        kept = self._kept or bool(self._images.waiting) or (self._trials.active and self._trials.holds(self))
         stays = final or kept or (self._rest_ms is None and not resting)
         due_ms = 0 if stays else self._due_ms(resting=resting)
         release = final or due_ms > 0 or (resting and not (self._tasks or kept))
@@ -432,7 +456,7 @@ class SagaDriver(Resting):
 
     def _due_ms(self, *, resting: bool) -> int:
         """When a saga that this append releases needs a worker; 0: it is not released, or never needs one."""
-        if self._tasks:
+        if self._tasks or self._images.waiting:
             return 0
         if resting:
             return self._in_store(queued_again(self.state, self._decided_at))
@@ -481,16 +505,6 @@ class SagaDriver(Resting):
         state = self.state
         return not (self._tasks or state.waiting or state.waits or self._outcomes or state.open)
 
-    def _result(self, effect: AnyEffect) -> Awaitable[Result]:
-        performer = self._performer
-        if type(effect) is CallTool:
-            return performer.call(self.state, effect, self._note, self._wanted)
-        if type(effect) is Alert:
-            return performer.alert(self.state, effect)
-        if type(effect) is AskPlanner:
-            return performer.advise(self.state, effect)
-        return performer.probe(self.state, effect)  # type: ignore[arg-type]
-
     async def _perform_here(self, effect: AnyEffect) -> Result:
         """The outcome of an effect beside which nothing else runs."""
         self._here = True
@@ -500,7 +514,7 @@ class SagaDriver(Resting):
             if type(effect) is CallTool:
                 result: Result = await self._performer.call(self.state, effect, self._note, self._wanted)
             else:
-                result = await self._result(effect)
+                result = await self._performer.perform(self.state, effect, self._note, self._wanted)
         except LeaseLost:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in ``_perform_apart``
@@ -516,7 +530,7 @@ class SagaDriver(Resting):
     async def _perform_apart(self, effect: AnyEffect) -> None:
         result: Result | LeaseLost
         try:
-            result = await self._result(effect)
+            result = await self._performer.perform(self.state, effect, self._note, self._wanted)
         except LeaseLost as lost:
             result = lost
         except asyncio.CancelledError:
@@ -548,6 +562,9 @@ class SagaDriver(Resting):
             record = interpret_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]
         elif type(effect) is AskPlanner:
             record = self._performer.interpret_advice(state, effect, result, now)  # type: ignore[arg-type]
+        elif type(effect) is ReadBefore:
+            self._images.learn(effect, result)
+            return now
         else:
             if type(result) is not Done:
                 tell_defect(state, effect, result)  # type: ignore[arg-type]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from saga_engine.core.effects import (
     Alert,
+    AnyEffect,
     AskPlanner,
     CallTool,
     ErrorInfo,
     NotDone,
     Outcome,
     Probe,
+    ReadBefore,
     Unknown,
 )
 from saga_engine.core.interpret import Advice, interpret_advice
@@ -26,41 +27,25 @@ from saga_engine.execution.questions import abandonable, question_of, tell
 from saga_engine.plan.compiled import CompiledCall, CompiledFallback, CompiledPlan
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
+from saga_engine.runtime.image_reader import ImageReader
 from saga_engine.runtime.lease import Share
-
-
-class SecretScope(StateScope):
-    """The scope of a call that is about to be made: secrets have their values, read from the environment now."""
-
-    __slots__ = ("seen",)
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self.seen: dict[str, str] = {}
-
-    def secret(self, name: str) -> str:
-        """The value; raises ``SecretMissing``."""
-        value = secret_value(name)
-        self.seen[name] = value
-        return value
-
-
-def secret_value(name: str) -> str:
-    """The secret's value from the environment; raises ``SecretMissing``."""
-    value = os.environ.get(name)
-    if value is None:
-        raise SecretMissing(
-            f"the environment has no {name}",
-            hint=f"set {name} in the environment of this process, and do the same again",
-            secret=name,
-        )
-    return value
+from saga_engine.runtime.secret_scope import SecretScope, secret_value
 
 
 class Performer:
     """Makes calls, probes and alerts for all sagas of a process."""
 
-    __slots__ = ("_advisor", "_escalation", "_permit", "_tools", "begun", "capabilities", "lease", "remind_ms")
+    __slots__ = (
+        "_advisor",
+        "_escalation",
+        "_permit",
+        "_tools",
+        "begun",
+        "capabilities",
+        "images",
+        "lease",
+        "remind_ms",
+    )
 
     def __init__(
         self, tools: Tools, lease: Share, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
@@ -70,6 +55,8 @@ class Performer:
         self._advisor = advisor
         self.lease = lease
         self._permit = lease.check
+        #: The reads around calls whose values are watched.
+        self.images = ImageReader(tools, lease.check)
         #: What this process can do beside calling tools.
         self.capabilities = capabilities_of(escalation, advisor, semantic)
         self.remind_ms = round(escalation.remind_s * 1000)
@@ -80,7 +67,7 @@ class Performer:
         self,
         state: State,
         effect: CallTool,
-        waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
+        waits: Callable[[Call, bool], Awaitable[Outcome | None] | None] | None = None,
         wanted: Callable[[], bool] | None = None,
     ) -> Coroutine[Any, Any, Outcome]:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
@@ -89,11 +76,32 @@ class Performer:
         call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit, waits=waits, wanted=wanted)
         if type(serving) is CompiledFallback and serving.way == "cached":
             return self._tools.last_good(serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call)
+        if state.plan.images:
+            call = call._replace(around=self.images.around(state, effect))
         if template.secrets:
             return self._call_with_secrets(state, serving, call)
         params = template.resolve(StateScope(state))
         self._permit()
         return self._tools.call(serving.tool, params, call)
+
+    def perform(
+        self,
+        state: State,
+        effect: AnyEffect,
+        waits: Callable[[Call, bool], Awaitable[Outcome | None] | None],
+        wanted: Callable[[], bool],
+    ) -> Awaitable[Any]:
+        """The outcome of any effect; raises ``LeaseLost`` before anything is started."""
+        if type(effect) is CallTool:
+            return self.call(state, effect, waits, wanted)
+        if type(effect) is Alert:
+            return self.alert(state, effect)
+        if type(effect) is AskPlanner:
+            return self.advise(state, effect)
+        if type(effect) is ReadBefore:
+            return self.images.read(state, effect.step)
+        assert type(effect) is Probe
+        return self.probe(state, effect)
 
     async def _call_with_secrets(self, state: State, serving: CompiledCall, call: Call) -> Outcome:
         scope, template = SecretScope(state), serving.params
@@ -121,7 +129,8 @@ class Performer:
         if serving.params.secrets:
             call = call._replace(masked=serving.params.resolve(StateScope(state)))
         self.lease.check()
-        return scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
+        outcome = scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
+        return await self.images.settle(state, effect, outcome) if state.plan.images else outcome
 
     async def learn(self, lesson: Lesson, age_ms: int = 0) -> None:
         """An operator said ``age_ms`` ago that a call happened, and that is durable: de-duplication stores its result.

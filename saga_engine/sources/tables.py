@@ -96,6 +96,25 @@ def shared_options(it: Fields, hidden: Sequence[str] = ()) -> dict[str, Any]:
     return {**options, "breaker": breaker}
 
 
+def image_options(it: Fields) -> dict[str, Any]:
+    """The options of a tool that changes a value which another tool reads.
+
+    ``before_absent`` is the option ``absent``; a read says by its own table what it finds absent, and answers null.
+    """
+    before, undo_absent, absent = it.text("before"), it.text("undo_absent"), it.table("before_absent")
+    if absent is not None and not before:
+        it.refuse("before_absent", "has no meaning without before", 'before = "the tool that reads the value"')
+    if before and undo_absent and absent is None:
+        absent = {"null": True}
+    return {
+        "before": before or None,
+        "after": it.one_of("after", ("read", "output"), "read"),
+        "absent": absent,
+        "undo_absent": undo_absent or None,
+        "sole_writer": it.flag("sole_writer"),
+    }
+
+
 def _policy(it: Fields, field: str, kind: Any, table: Mapping[str, Any]) -> Any:
     for name in table:
         if name not in kind.__dataclass_fields__:

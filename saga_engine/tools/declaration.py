@@ -7,8 +7,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from saga_engine.errors import ToolError, ToolInvalid
+from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.limits import parse_rate, template_fields
+from saga_engine.tools.options import LINKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +54,7 @@ def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapp
     _refuse_bad_breaker(name, options["breaker"])
     _refuse_bad_memory(name, options)
     _refuse_bad_texts(name, options)
-    for option in ("compensates", "tolerates_absence"):
+    for option in ("compensates", "tolerates_absence", "sole_writer"):
         if not isinstance(options[option], bool):
             refuse(name, f"{option} must be True or False", f"remove it or write {option}=True")
     if not isinstance(options["version"], str) or len(options["version"]) > 64:
@@ -203,15 +205,46 @@ def _refuse_bad_texts(name: str, options: Mapping[str, Any]) -> None:
 
 
 def _refuse_bad_links(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    for option in ("undo", "probe"):
+    for option in LINKS:
         other = options[option]
         if other is not None and not isinstance(other, str) and not callable(other):
             refuse(name, f"{option}={other!r} is neither a name nor a function", "name a tool")
+        if option == "undo" and options["before"] is not None:
+            continue  # a call that sets a value can set it back
         if other is not None and (other in (name, function) or getattr(other, "name", None) == name):
             refuse(name, f"it is its own {option}", f"the {option} is another tool")
     if options["effect"] == "read" and options["undo"] is not None:
         refuse(name, "it reads, so there is nothing to undo", "remove undo, or declare effect='write'")
+    _refuse_bad_images(name, options)
     if options["effect"] == "read" and options["tolerates_absence"]:
         refuse(name, "it reads, so it can be no undo", "remove tolerates_absence, or declare effect='write'")
     if options["effect"] == "read" and options["semantic"] not in (None, "never") and not options["compensates"]:
         refuse(name, "it reads, so there is nothing to compensate for", "remove semantic, or declare effect='write'")
+
+
+def _refuse_bad_images(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse invalid declarations about the value that a call changes."""
+    before, absent = options["before"], options["absent"]
+    if options["after"] not in ("read", "output"):
+        refuse(name, f"after={options['after']!r} has no meaning", "use 'read' or 'output'")
+    if options["effect"] == "read" and before is not None:
+        refuse(name, "it reads, so it changes no value that before could show", "remove before")
+    for option, given in (
+        ("after", options["after"] != "read"),
+        ("absent", absent is not None),
+        ("undo_absent", options["undo_absent"] is not None),
+        ("sole_writer", options["sole_writer"]),
+    ):
+        if given and before is None:
+            refuse(name, f"it has {option} but no before", "name the tool that reads the value: before=…")
+    if (absent is None) != (options["undo_absent"] is None) and options["undo"] is not None:
+        refuse(
+            name,
+            "absent and undo_absent belong together",
+            "absent says which answer means that there was nothing yet, undo_absent removes what the call created",
+        )
+    if absent is not None:
+        try:
+            read_absence(absent)
+        except ValueError as error:
+            refuse(name, *error.args)

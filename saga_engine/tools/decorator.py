@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from saga_engine.errors import ToolInvalid
+from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
 from saga_engine.plan.values import digest
 from saga_engine.tools.declaration import refuse, refuse_contradictions, signs
 from saga_engine.tools.docstrings import read_docstring
 from saga_engine.tools.limits import template_fields
-from saga_engine.tools.options import OPTIONS, PLAIN, FailedCheck, PlainOptions, ToolOptions, refuse_unknown
+from saga_engine.tools.options import LINKS, OPTIONS, PLAIN, FailedCheck, PlainOptions, ToolOptions, refuse_unknown
 from saga_engine.tools.schema_check import OutputCheck, SchemaCheck, compile_schema
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature, shape
 
@@ -69,7 +70,7 @@ class Tool(PlainOptions, Generic[P, R]):
         self.use_when = _clean(options.get("use_when", ""))
         self.not_when = _clean(options.get("not_when", ""))
         self.returns = _clean(options.get("returns", "")) or self._documented.returns
-        self._specs: dict[tuple[str | None, str | None], ToolSpec] = {}
+        self._specs: dict[tuple[str | None, ...], ToolSpec] = {}
         functools.update_wrapper(self, function, updated=())
         refuse_contradictions(self.name, function, self.options())
 
@@ -83,7 +84,7 @@ class Tool(PlainOptions, Generic[P, R]):
             return self
         options = self.options()
         function: Any = self.function
-        for role in ("undo", "probe"):
+        for role in LINKS:
             other = options[role]
             neighbour = getattr(owner, getattr(other, "__name__", ""), None) if isinstance(other, Tool) else None
             if isinstance(other, Tool) and neighbour == other:
@@ -145,14 +146,21 @@ class Tool(PlainOptions, Generic[P, R]):
         found = parameters(self.function, self.name)
         return {name: p.default for name, p in found.items() if p.default is not p.empty}
 
-    def spec(self, undo: str | None = None, probe: str | None = None) -> ToolSpec:
-        """The declaration as the plan uses it, with the names of undo and probe. Raises ``ToolInvalid``."""
-        spec = self._specs.get((undo, probe))
+    def spec(
+        self,
+        undo: str | None = None,
+        probe: str | None = None,
+        before: str | None = None,
+        undo_absent: str | None = None,
+    ) -> ToolSpec:
+        """The declaration as the plan uses it, with the names of the tools that it names. Raises ``ToolInvalid``."""
+        links = (undo, probe, before, undo_absent)
+        spec = self._specs.get(links)
         if spec is None:
-            spec = self._specs[undo, probe] = self._made_spec(undo, probe)
+            spec = self._specs[links] = self._made_spec(*links)
         return spec
 
-    def _made_spec(self, undo: str | None, probe: str | None) -> ToolSpec:
+    def _made_spec(self, undo: str | None, probe: str | None, before: str | None, undo_absent: str | None) -> ToolSpec:
         signature = self.signature
         given = self._given_input is not None
         check = SchemaCheck(
@@ -183,6 +191,11 @@ class Tool(PlainOptions, Generic[P, R]):
             key_ttl_s=self.key_ttl_s,
             undo=undo,
             probe=probe,
+            before=before,
+            after=self.after,
+            absent=None if self.absent is None else read_absence(self.absent),
+            undo_absent=undo_absent,
+            sole_writer=self.sole_writer,
             timeout_s=float(self.timeout_s),
             retry=self.retry,
             compensates=self.compensates,
@@ -234,6 +247,15 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``dedupe_ttl_s``: seconds for which the engine keeps a call's result and gives it to identical calls of other sagas.
     ``last_good_s``: seconds for which the last good result of a read may replace a call (a step's ``fallback``).
     ``compensates``: a planner may use it in a semantic compensation.
+    ``before``: the tool that reads what a call is about to change, a function or a name. The engine calls it before the
+    call, with the call's params of the same names; its answer is the before-image, which the undo may bind as
+    ``$before``. Before the undo the engine reads again, and asks an operator if somebody else changed the value.
+    ``after``: ``"output"``: the call's own output is the new value, in the form of the read; by default it is read
+    again.
+    ``absent``: which answers of the read mean that there was nothing yet: ``{"error_code": "not_found"}``,
+    ``{"null": True}`` or ``{"fields": {"exists": False}}``; ``undo_absent`` is then the undo, which removes what the
+    call created.
+    ``sole_writer``: nothing but this tool and its undo changes the value, so that reading it settles a call in doubt.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
     ``not_done``, ``unknown``: exceptions (classes, or names as text) and HTTP statuses that mean that the call was not
     done, or that its outcome is unknown; docs/tools.md has the rule for all others.

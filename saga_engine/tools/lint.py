@@ -24,6 +24,10 @@ _FEW_WORDS: Final = 3
 #: From this share of common words (Jaccard index) two descriptions count as alike.
 _ALIKE: Final = 0.85
 
+#: Verbs of tools that change what is there.
+_CHANGES: Final = frozenset(
+    {"change", "edit", "modify", "overwrite", "patch", "rename", "replace", "set", "update", "write"}
+)
 _GENERIC: Final = frozenset(
     (
         *("action", "api", "call", "create", "delete", "do", "exec", "execute", "fetch", "function", "get", "handle"),
@@ -101,8 +105,8 @@ class Finding:
 def lint(catalog: ToolCatalog) -> list[Finding]:
     """All findings, by tool in the order of registration, the most serious first; those about all tools come last."""
     specs = [spec for name in catalog.names() if (spec := catalog.spec(name)) is not None]
-    serving = {name for spec in specs for name in (spec.undo, spec.probe) if name is not None}
-    undoing = {spec.undo for spec in specs if spec.undo is not None}
+    serving = {name for spec in specs for name in (spec.undo, spec.probe, spec.before, spec.undo_absent) if name}
+    undoing = {name for spec in specs for name in (spec.undo, spec.undo_absent) if name}
     rank = {"error": 0, "warning": 1, "hint": 2}
     twins = _look_alikes(specs)
     found: list[Finding] = []
@@ -114,6 +118,7 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
             *_parameters(spec),
             *_undoable(spec, undoes=spec.name in undoing),
             *_fillable(spec, catalog),
+            *_restorable(spec, undoes=spec.name in undoing),
             *_settled(spec),
             *_output(spec, specs, undoes=spec.name in undoing),
         ]
@@ -182,10 +187,19 @@ def _undoable(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
         yield Finding(spec.name, "warning", "undo-missing", message, hint)
 
 
+def _restorable(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
+    """A tool that by its name changes what is there can only be undone with the value as it was."""
+    verb = re.split(r"[_.\-]+", spec.name.lower())[0]
+    if spec.effect == "write" and spec.before is None and verb in _CHANGES and not (undoes or "pivot" in spec.tags):
+        message = "the tool seems to change a value, and nothing reads the value before: no undo can restore it"
+        hint = "set before='…', a tool that reads the value (docs/before-images.md)"
+        yield Finding(spec.name, "hint", "before-missing", message, hint)
+
+
 def _fillable(spec: ToolSpec, catalog: ToolCatalog) -> Iterator[Finding]:
     """The registered undo gets its params by name, from the params of the call and from its output."""
     undo = None if spec.undo is None else catalog.spec(spec.undo)
-    if undo is None:
+    if undo is None or spec.before is not None:
         return
     properties = spec.input_schema.get("properties")
     given = list(properties) if isinstance(properties, dict) else []

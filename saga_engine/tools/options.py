@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
-from saga_engine.plan.tool_spec import BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic
+from saga_engine.plan.tool_spec import After, BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic
 from saga_engine.tools.error_rules import Sign
 from saga_engine.tools.limits import ResourceKey
 
@@ -25,6 +25,11 @@ class ToolOptions(TypedDict, total=False):
     key_ttl_s: float | None
     undo: str | Callable[..., Any] | None
     probe: str | Callable[..., Any] | None
+    before: str | Callable[..., Any] | None
+    after: After
+    absent: Mapping[str, Any] | None
+    undo_absent: str | Callable[..., Any] | None
+    sole_writer: bool
     timeout_s: float
     retry: RetryPolicy
     resource: ResourceKey | None
@@ -52,6 +57,10 @@ class ToolOptions(TypedDict, total=False):
     returns: str
 
 
+#: Options that name another tool, in the order of ``Tool.spec``.
+LINKS: Final = ("undo", "probe", "before", "undo_absent")
+#: Of these, the tools that only read.
+READS: Final = frozenset({"probe", "before"})
 OPTIONS: Final = tuple(ToolOptions.__annotations__)
 
 
@@ -63,6 +72,11 @@ class PlainOptions:
     key_ttl_s: float | None = None
     undo: str | Callable[..., Any] | None = None
     probe: str | Callable[..., Any] | None = None
+    before: str | Callable[..., Any] | None = None
+    after: After = "read"
+    absent: Mapping[str, Any] | None = None
+    undo_absent: str | Callable[..., Any] | None = None
+    sole_writer: bool = False
     timeout_s: float = 30.0
     retry: RetryPolicy = DEFAULT_RETRY
     max_concurrency: int | None = None

@@ -16,7 +16,7 @@ from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.declaration import KEPT_BY_EFFECT
 from saga_engine.tools.decorator import AnyTool, Tool
-from saga_engine.tools.options import OPTIONS
+from saga_engine.tools.options import LINKS, OPTIONS
 from saga_engine.tools.registry import ToolRegistry
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
@@ -172,7 +172,7 @@ def _value(option: str, value: Any, before: Any) -> Any:
         return _policy(option, value, before, RetryPolicy())
     if option == "breaker" and value is not False:
         return _policy(option, {} if value is True else value, before, BreakerPolicy())
-    if option in ("undo", "probe") and not isinstance(value, str):
+    if option in LINKS and not isinstance(value, str):
         raise _Senseless(f"{option} = {value!r} is no name of a tool", "name a tool")
     if option == "disabled" and not isinstance(value, bool):
         raise _Senseless(f"disabled = {value!r} has no meaning", "true or false")
@@ -198,7 +198,7 @@ def _policy(option: str, value: Any, before: Any, default: Any) -> Any:
 def _rebuilt(registry: ToolRegistry, tool: AnyTool, changes: dict[str, Any], origins: Mapping[str, str]) -> AnyTool:
     """The tool with its changes; undo and probe by name, so that they resolve to the changed ones, too."""
     spec = registry.spec(tool.name)
-    links = {role: changes.get(role, getattr(spec, role, None)) for role in ("undo", "probe")}
+    links = {role: changes.get(role, getattr(spec, role, None)) for role in LINKS}
     try:
         made = Tool(tool.function, **{**tool.options(), **changes, **links})
         if changes:
@@ -213,7 +213,7 @@ def _rebuilt(registry: ToolRegistry, tool: AnyTool, changes: dict[str, Any], ori
 def _refuse_lost_links(tools: list[AnyTool], off: Mapping[str, str]) -> None:
     """Refuse to switch off the undo or probe of a tool that stays: its calls could not be undone or settled."""
     for tool in tools:
-        for role in ("undo", "probe"):
+        for role in LINKS:
             other = getattr(tool, role)
             if other in off:
                 raise ToolInvalid(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from saga_engine.errors import ToolInvalid, ToolMissing
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.invoke import Caller, Invocation, no_probe
+from saga_engine.tools.options import LINKS, READS
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.secrets import Allowed, secrets_of
 
@@ -83,25 +85,44 @@ class ToolRegistry:
         if problems:
             raise ToolInvalid("; ".join(problems), hint="register the tool, or correct its name", problems=problems)
         for name, links in self._links.items():
-            undo = links.get("undo")
-            if undo is not None and self._tools[undo].effect == "read":
-                raise ToolInvalid(
-                    f"tool {name!r}: its undo {undo!r} only reads, so it can undo nothing",
-                    hint="an undo is a tool with effect='write'",
-                    tool=name,
-                )
+            for role in ("undo", "undo_absent"):
+                undo = links.get(role)
+                if undo is not None and self._tools[undo].effect == "read":
+                    raise ToolInvalid(
+                        f"tool {name!r}: its {role} {undo!r} only reads, so it can undo nothing",
+                        hint="an undo is a tool with effect='write'",
+                        tool=name,
+                    )
+            if "before" in links:
+                self._refuse_bad_read(name, links["before"])
         self._refuse_unfillable()
-        specs = {n: t.spec(self._links[n].get("undo"), self._links[n].get("probe")) for n, t in self._tools.items()}
+        specs = {n: t.spec(**self._links[n]) for n, t in self._tools.items()}
         if self._secrets:
             specs = {n: replace(spec, secrets=secrets_of(n, *self._secrets)) for n, spec in specs.items()}
         self._specs = specs
         self._calls = {}
 
+    def _refuse_bad_read(self, name: str, before: str) -> None:
+        """Refuse a read of before-images that writes, or that a call cannot give its params."""
+        read, forward = self._tools[before], self._tools[name].signature
+        if read.effect != "read":
+            hint = "before names a tool with effect='read'"
+            raise ToolInvalid(f"tool {name!r}: its before {before!r} writes", hint=hint, tool=name)
+        required = read.signature.input_schema.get("required")
+        accepts = forward.accepts
+        for param in required if isinstance(required, list) else ():
+            if accepts is not None and param not in accepts:
+                raise ToolInvalid(
+                    f"tool {name!r}: its before {before!r} requires {param!r}, which is no parameter of {name!r}",
+                    hint=f"give both tools a parameter {param!r}",
+                    tool=name,
+                )
+
     def _refuse_unfillable(self) -> None:
         """Refuse an undo that would be called without params: it would undo nothing and report success."""
         for name, links in self._links.items():
-            if "undo" not in links:
-                continue
+            if "undo" not in links or "before" in links:
+                continue  # what the before-image has is known only when it is read
             forward, undo = self._tools[name].signature, self._tools[links["undo"]].signature
             if undo.input_schema.get("required"):
                 continue  # A missing required param is found when a plan is checked, or at the undo.
@@ -156,7 +177,15 @@ class ToolRegistry:
         Every failure is an outcome. Raised are cancellation, and ``ToolMissing`` for an unknown name.
         """
         invoke = self._calls.get(name)
-        return await (self._prepared(name) if invoke is None else invoke)(params, call)
+        if invoke is None:
+            invoke = self._prepared(name)
+        if call.around is not None:
+            return await call.around(functools.partial(invoke, params, call))
+        return await invoke(params, call)
+
+    async def read(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Read what a call changes; as ``call``."""
+        return await self.call(name, params, call)
 
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
         """Ask the probe of tool ``name`` whether the call with this key and these params happened.
@@ -207,13 +236,13 @@ class ToolRegistry:
                 return
         self._tools[new.name] = new
         self._links[new.name] = {}
-        for role in ("undo", "probe"):
+        for role in LINKS:
             other = getattr(new, role)
             if other is None:
                 continue
             if not isinstance(other, str):
                 if not isinstance(other, Tool):
-                    other = Tool(other, effect="read" if role == "probe" else "write", declared=False)
+                    other = Tool(other, effect="read" if role in READS else "write", declared=False)
                 self._register(other)
                 other = other.name
             self._links[new.name][role] = other

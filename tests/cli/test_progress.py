@@ -105,6 +105,30 @@ def test_tries_go_on_where_the_saga_stood():
     assert [line.split("  ", 1)[1] for line in lines] == ["step 0 n0: running, attempt 3"]
 
 
+def test_an_undo_that_an_operator_wants_goes_on():
+    """'undo' of a step overwrites a drifted value, and is not yet its end; 'undo' of a session is about the saga."""
+    back = {"step": "0", "direction": "compensate"}
+    asked = {"question": "0:c:1", "kind": "drift", "options": ["undo"]}
+    error = ErrorInfo("drift", "somebody else")
+    records = [
+        *forward(0),
+        r.StepIntended(at=2000, **back),
+        r.StepEscalated(at=2010, **back, **asked, error=error),
+        r.QuestionResolved(at=3000, question="0:c:1", decision="undo", by="Ada", **back),
+        r.StepIntended(at=3001, attempt=2, **back),
+        r.StepSucceeded(at=3005, **back),
+        r.QuestionResolved(at=4000, question="session:2", step="", decision="undo"),
+    ]
+    lines = [line.split("  ", 1)[1] for line in told(progress_of(2), records)]
+    assert lines[3:] == [
+        "undo 0 n0: undo waits for an operator (drift)",
+        "undo 0 n0: resolved (undo by Ada)",
+        "undo 0 n0: undoing",
+        "undo 0 n0: undone, 4 ms",
+        "saga s: the session whose agent failed: undo",
+    ]
+
+
 def test_ten_thousand_steps_are_counted_and_only_trouble_is_told():
     """A large saga prints a count now and then, and every step that is not routine; it holds no more than a window."""
     progress = progress_of(10_000)

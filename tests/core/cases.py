@@ -15,7 +15,7 @@ class Catalog:
     """Tool declarations by name."""
 
     def __init__(self, specs: list[ToolSpec]) -> None:
-        self._specs = {spec.name: spec for spec in specs}
+        self.specs = self._specs = {spec.name: spec for spec in specs}
 
     def add(self, spec: ToolSpec) -> None:
         self._specs[spec.name] = spec

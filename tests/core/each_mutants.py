@@ -46,6 +46,6 @@ EACH_MUTANTS: dict[str, Patch] = {
     "complete without the items": rewrite(expanding, "expanded", ("state.remaining += len(made)", "pass")),
     "lose the items when steps are added": forgotten_at_growth,
     "stop at an item whose failure is collected": rewrite(
-        calls, "not_done", ("state.plan.steps[index].continues and", "False and")
+        calls, "not_done", ("state.plan.steps[index].goes_on(", "False and state.plan.steps[index].goes_on(")
     ),
 }

@@ -15,6 +15,7 @@ from saga_engine.core import (
     decide,
     evolve,
     finishing,
+    images,
     interpret,
     messages,
     other_ways,
@@ -130,7 +131,7 @@ MUTANTS: dict[str, Patch] = {
         state.State, "owns", ("isinstance(effect, Deduplicated) or", "not isinstance(effect, Deduplicated) and")
     ),
     "undo a fallback by the step's own undo": both(
-        rewrite(state.State, "rollback", ("self.acting(index).rollback", "self.plan.steps[index].rollback")),
+        rewrite(state.State, "rollback_of", ("using = self.steps[index].using", "using = 0")),
     ),
     "a fallback under the step's own key": rewrite(state.State, "key", ("self.seed, step.using)", "self.seed, 0)")),
     "fall back while the step is in doubt": rewrite(
@@ -360,5 +361,44 @@ AWAY_MUTANTS: dict[str, Patch] = {
     ),
     "a process without a planner ends the wait for one": rewrite(
         decide, "_replan", ("later.due if capabilities.planner else later.until", "later.due")
+    ),
+}
+
+
+#: Faults that only calls with before-images can show.
+IMAGE_MUTANTS: dict[str, Patch] = {
+    "drift is overwritten": rewrite(images, "judge", ('else "drift"\n    return', 'else "undo"\n    return')),
+    "an unknown after-image counts as the same": rewrite(
+        images, "judge", ('return "undo" if sole_writer else "drift"', 'return "undo"')
+    ),
+    "nothing is ever left to undo": rewrite(images, "judge", ("if same(found, step.before):", "if True:")),
+    "an operator's word counts for every value": rewrite(images, "judge", ("and same(found, step.cleared)", "")),
+    "the value is read again while the call is in doubt": rewrite(
+        images, "needs_image", ("and not state.steps[index].forward.doubt", "")
+    ),
+    "a retry keeps the value that it read first": rewrite(
+        calls, "intended", ("if record.before is not None:", "if step.before is None:")
+    ),
+    "a call that waited keeps the value that it read first": rewrite(
+        calls, "begun", ("if record.before is not None:", "if False:")
+    ),
+    "a creation is undone like a change": rewrite(
+        state.State, "rollback_of", ("return rollback.absent if", "return rollback if")
+    ),
+    "an unchanged value counts as changed": rewrite(
+        images, "settled", ("if same(found, step.before):\n        return _did", "if False:\n        return _did")
+    ),
+    "an undo that is still to be made counts as made": rewrite(
+        images,
+        "settled",
+        ("if same(found, step.before):\n            return Done", "if True:\n            return Done"),
+    ),
+    "a call whose value cannot be read is made": rewrite(
+        interpret,
+        "interpret_read",
+        (
+            "if not isinstance(image, NotDone):",
+            "if isinstance(image, NotDone):\n        image = images.unread(image)\n    if True:",
+        ),
     ),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from saga_engine.core import interpret
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import FORWARD
+from saga_engine.core.effects import FORWARD, CallTool
 from saga_engine.core.state import State
 from tests.core.world import Violation
 
@@ -107,3 +108,11 @@ class Replanning:
                 if record.written is not None and set(record.dropped) - seen:
                     raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
                 known |= {step["step_id"] for step in record.steps}
+
+    def _completed(self, state: State, found: Sequence[r.AnyRecord]) -> Sequence[r.AnyRecord]:
+        """What is decided, with what the calls are about to change; nothing here has a before-image."""
+        return found
+
+    def _begun(self, state: State, effect: CallTool, now: int) -> r.StepBegun:
+        """The record of a call that has waited."""
+        return r.StepBegun(at=now, step=state.plan.steps[effect.step].key, direction=effect.direction)

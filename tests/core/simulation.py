@@ -180,9 +180,9 @@ class Simulation(Replanning):
             self._agent(state, pending)
             while found := deciding.decide(state, max(self.now, state.at), self.capabilities):
                 self._bump()
-                for record in found:
+                for record in self._completed(state, found):
                     evolving.evolve(state, record)
-                pending.extend(found)
+                    pending.append(record)
             if pending:
                 self._maybe_crash()
                 seq = self._append(state, epoch, seq, pending)
@@ -260,7 +260,7 @@ class Simulation(Replanning):
             return self._noted(state, interpret.interpret(state, effect, turned_away, now, 0.5))
         if waits:
             self.begun.add(place_of(effect))
-            return self._noted(state, r.StepBegun(at=now, step=key, direction=effect.direction))
+            return self._noted(state, self._begun(state, effect, now))
         return self._noted(state, r.StepQueued(at=now, step=key, direction=effect.direction))
 
     # --- the outside ---------------------------------------------------------------------------------------------

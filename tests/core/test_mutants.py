@@ -18,12 +18,14 @@ from tests.core.engine_mutants import (
     ASK_MUTANTS,
     AWAY_MUTANTS,
     FINAL_MUTANTS,
+    IMAGE_MUTANTS,
     LATER_MUTANTS,
     MUTANTS,
     SESSION_MUTANTS,
     WAITING_MUTANTS,
 )
 from tests.core.final_simulation import FinalSimulation
+from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 from tests.core.undo_mutants import UNDO_MUTANTS
@@ -110,9 +112,16 @@ def test_the_simulation_of_undos_catches(name: str, monkeypatch: pytest.MonkeyPa
     assert hunt(range(500), UndoSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", IMAGE_MUTANTS)
+def test_the_simulation_of_images_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that overwrites what others wrote, or undoes to another value, does not get through."""
+    IMAGE_MUTANTS[name](monkeypatch)
+    assert hunt(range(3000), ImageSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
-    assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None
+    assert hunt(range(300), Simulation, SessionSimulation, AskSimulation, ImageSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
     assert hunt(range(100), WaitingSimulation, AskLaterSimulation) is None
     assert hunt(range(60), UndoSimulation) is None

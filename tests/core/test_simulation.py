@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_engine.core import transitions as t
+from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 
@@ -55,8 +56,22 @@ def test_seeds_of_sessions_reach_every_end() -> None:
     assert all(ends[name] > 40 for name in wanted), ends
 
 
+def test_no_stranger_is_overwritten() -> None:
+    """Values that strangers change, too: a call's image is what it overwrote, and no undo overwrites a stranger's value."""
+    seen: Counter[str] = Counter()
+    for seed in range(300):
+        dice = random.Random(seed)
+        simulation = ImageSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
+        simulation.run()
+        for record in simulation.journalled():
+            seen["drift"] += getattr(record, "kind", "") == "drift"
+            seen["unchanged"] += getattr(record, "via", "") == "unchanged"
+            seen["undo anyway"] += getattr(record, "decision", "") == "undo"
+    assert all(seen[name] > 3 for name in ("drift", "unchanged", "undo anyway")), seen
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Simulation, SessionSimulation])
+@pytest.mark.parametrize("kind", [Simulation, SessionSimulation, ImageSimulation])
 def test_many_more_seeds(kind: type[Simulation]) -> None:
     """The long form by hand: pytest -m slow --long."""
     for seed in range(10_000, 40_000):

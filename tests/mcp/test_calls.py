@@ -315,3 +315,20 @@ async def test_a_tool_that_changed_is_not_called(world: World) -> None:
     assert (found.error.error_code, len(world.calls)) == ("tool_changed", 1)
     assert isinstance(await outcome(server, "find", ANN), Done)  # the others are as they were
     await server.close()
+
+
+# --- values before calls -------------------------------------------------------------------------------------------
+
+
+async def test_what_a_server_changed_is_read_before_and_after(world: World) -> None:
+    """The manifest names the tool that reads, by its short name: the undo is made only while its value is the call's."""
+    tools = {
+        **MANIFEST,
+        "book": {"undo": "cancel", "before": "find", "undo_absent": "cancel"},
+        "broken": {"is_error": "not-done"},
+    }
+    plan = {"steps": [*BOOKED["steps"], {"step_id": 2, "tool": "inn.broken", "kind": "pivot"}]}
+    result = await run(world.server({}, tools), plan)
+    assert (result.status, world.bookings) == ("COMPENSATED", {})
+    assert result.body["steps"][0]["before"] == {"absent": True}
+    assert [call["name"] for call in world.calls] == ["find", "book", "find", "broken", "find", "cancel"]

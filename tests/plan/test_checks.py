@@ -69,6 +69,8 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("binding-path-absent", [FLIGHT, {"compute": {"add": [1, "$output.step_1.id"]}}], "$.steps[1].compute.add[1]"),
     ("binding-input-missing", [{"compute": {"round": "$input.x"}}], "$.steps[0].compute.round"),
     ("binding-malformed", [{**ANY, **undo("$key.x")}], "$.steps[0].rollback.params.a"),
+    ("before-misplaced", [bound("$before.a")], "$.steps[0].params.a"),
+    ("before-missing", [{**ANY, **undo("$before.a")}], "$.steps[0].rollback.params.a"),
     ("binding-filter", [ANY, bound("$output.step_1[?(@.a)]")], "$.steps[1].params.a"),
     ("binding-unknown-step", [bound("$output.step_7.x")], "$.steps[0].params.a"),
     ("binding-input-missing", [bound("$input.x")], "$.steps[0].params.a"),

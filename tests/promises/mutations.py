@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_calls import OF_CALLS
+from tests.promises.mutations_of_images import OF_IMAGES
 from tests.promises.mutations_of_schedules import OF_SCHEDULES
 from tests.promises.mutations_of_sources import OF_SOURCES
 from tests.promises.mutations_of_steps import OF_STEPS
@@ -24,4 +25,5 @@ MUTATIONS: list[Mutation] = [
     *OF_STEPS,
     *OF_SOURCES,
     *OF_SCHEDULES,
+    *OF_IMAGES,
 ]

@@ -440,8 +440,8 @@ OF_SUPERVISORS = [
         _DRIVER,
         (
             (
-                "            records = [self._noted(call, waits)]\n",
-                "            if not waits:\n                return\n            records = [self._noted(call, waits)]\n",
+                "            records = [self._noted(call, image, waits)]\n",
+                "            if not waits:\n                return\n            records = [self._noted(call, image, waits)]\n",
             ),
         ),
     ),

@@ -21,6 +21,7 @@ SECTIONS: Final = {
     "Fallbacks": ("fallback",),
     "Questions of the plan": ("question",),
     "Waits": ("waits",),
+    "Before-images and drift": ("drift",),
     "Policy and approvals": ("policy", "approval"),
     "Finally": ("finally",),
     "Deadline and cancel": ("deadline", "cancel"),

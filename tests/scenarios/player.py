@@ -40,6 +40,8 @@ _SHOWN: Final = (
         "then",
     ),
 )
+#: What reads showed, as objects.
+_IMAGES: Final = ("before", "after", "found")
 
 
 class Dead(Faults):
@@ -387,6 +389,8 @@ class Player:
         subject = record.get("step", "")
         subject += {"compensate": " (undo)"}.get(record.get("direction", ""), "")
         shown = [_field(name, record[name]) for name in _SHOWN if record.get(name) not in (None, "", [], {}, False)]
+        # (The calls that another came after have the same name.)
+        shown += [_field(name, record[name]) for name in _IMAGES if isinstance(record.get(name), dict)]
         text = " ".join([record["k"], *filter(None, shown)])
         self._page.append(_fixed(f"| {subject:<14} {text}".rstrip()))
 

@@ -39,6 +39,7 @@ def call_added(state: State, record: r.CallAdded) -> None:
     compiled = state.growth.call(record, len(plan.steps), plan.by_key)
     plan.steps.append(compiled)
     plan.by_key[compiled.key] = compiled.index
+    plan.images = plan.images or compiled.before is not None
     # What it came after does not list it in ``dependents``: in a session no step waits for another.
     state.steps.append(StepState(0))
     state.remaining += 1

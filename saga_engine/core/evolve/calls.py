@@ -36,6 +36,8 @@ def intended(state: State, record: r.StepIntended) -> None:
     place = (index, direction)
     if direction == FORWARD:
         call = step.forward
+        if record.before is not None:
+            step.before, step.after = record.before, None
         move(step, "intend")
         state.ready.pop(index, None)
         state.calls += 1
@@ -70,6 +72,8 @@ def queued(state: State, record: r.StepQueued) -> None:
 
 def begun(state: State, record: r.StepBegun) -> None:
     """A call that waited is about to be made."""
+    if record.before is not None:
+        state.steps[index_of(state, record)].before = record.before
     _proceed(state, record, "queued", "call")
 
 
@@ -124,10 +128,14 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
                 step.event = record.source
         made = record.via != "deduplicated"
         effect = Made(record.via, record.age_ms) if made else Deduplicated(record.source, record.age_ms)
+        step.after = record.after
         happened(state, index, step, record.output, effect)
     else:
         move(step, "undone")
         step.undo_output = record.output
+        if record.via == "unchanged":
+            step.unchanged = True
+            step.call(COMPENSATE).called_nothing()
         compensation.end_undo(state, index)
 
 
@@ -208,6 +216,7 @@ def reused(state: State, record: r.EffectReused) -> None:
     state.ready.pop(index, None)
     move(step, "reuse")
     step.using = record.fallback
+    step.before, step.after = record.before, record.after
     step.forward.ended_at = record.at
     happened(state, index, step, record.output, Reused(record.source, record.key, record.owner))
 
@@ -221,6 +230,12 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
         call.called_at = 0
     if state.in_flight.get((index, record.direction)) == "probe":
         call.probes = 0  # it could tell: only those that cannot are counted
+    unread = (index, record.direction) not in state.in_flight  # its before-image: nothing was intended
+    if unread:
+        state.ready.pop(index, None)
+        call.attempt += 1
+        call.tries += 1
+        call.not_made += 1
     settle(state, step, index, record.direction, record.at)
     if step.status == t.IN_DOUBT and record.direction == FORWARD:
         move(step, "intend")  # a probe said that it did not happen: no doubt is left
@@ -330,6 +345,7 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
     call.tries = call.probes = call.crashes = call.first_at = 0
     call.approval = None
     call.error = error
+    step.before = None
     state.waiting[index, FORWARD] = due
 
 

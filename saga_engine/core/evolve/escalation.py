@@ -30,7 +30,7 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     call.asked += 1
     if record.kind == "ask":
         call.first_at = call.first_at or record.at
-    asks_first = record.kind == "approval"
+    asks_first = record.kind == "approval" or record.found is not None
     if asks_first:  # nothing was called
         call.tries -= 1
         call.called_nothing()
@@ -49,6 +49,7 @@ def escalated(state: State, record: r.StepEscalated) -> None:
         rule=record.rule,
         text=record.text,
         schema=record.schema,
+        found=record.found,
     )
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
 
@@ -122,7 +123,9 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         said = f"{record.by or 'a person'} denied the call{f': {record.note}' if record.note else ''}"
         calls.refused(state, question.step, question.direction, ErrorInfo("approval_denied", said[:1000]))
         return
-    if record.decision == "retry" or (record.decision == "not-happened" and question.direction == COMPENSATE):
+    if record.decision == "undo":  # the undo may overwrite this value; 'retry' only looks again
+        step.cleared = question.found
+    if record.decision in ("retry", "undo") or (record.decision == "not-happened" and question.direction == COMPENSATE):
         call.tries = call.probes = call.crashes = 0
         call.approval = None
         call.doubt = call.doubt and call.doubt._replace(repeat="wanted")

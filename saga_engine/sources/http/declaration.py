@@ -18,7 +18,7 @@ from saga_engine.sources.http.call import HttpCall
 from saga_engine.sources.http.endpoint import Endpoint, KeyPlace, Reads
 from saga_engine.sources.http.failures import failure_of
 from saga_engine.sources.http.templates import ABSENT, KEY, Text, parse_json, parse_text, texts_of
-from saga_engine.sources.tables import COMPOSED, Fields, shared_options
+from saga_engine.sources.tables import COMPOSED, Fields, image_options, shared_options
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.limits import template_fields
 
@@ -117,7 +117,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
     if not verify and not _loopback(endpoint.host):
         it.refuse("verify", "can only be false for a loopback host", "name the authority's certificate: ca_file = …")
     ca_file = _ca_file(it, base)
-    options = shared_options(it, hidden)
+    options = shared_options(it, hidden) | image_options(it)
     _check_places(it, endpoint, schema, options.get("resource"))
     _check_secrets(it, endpoint, private=private)
     call = HttpCall(endpoint, ca_file=ca_file, verify=verify, allow_private=_EVERYWHERE if private else allow_private)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.tool_spec import Effect
-from saga_engine.sources.tables import Fields, shared_options
+from saga_engine.sources.tables import Fields, image_options, shared_options
 
 IsError = Literal["not-done", "unknown"]
 Answer = Literal["auto", "json", "none"]
@@ -50,7 +50,8 @@ class ToolManifest:
 
     ``key``: where the idempotency key goes, a field of ``_meta`` or a param. ``is_error``: what an answer with
     ``isError`` means. ``absent_error``: a part of such an answer's text that means 'there is nothing'.
-    ``absent_output``: the output that means the same. ``listed``: whether the operator names the tool at all.
+    ``absent_output``: the output that means the same. ``images``: the options of a tool whose value another one reads.
+    ``listed``: whether the operator names the tool at all.
     """
 
     name: str
@@ -64,8 +65,14 @@ class ToolManifest:
     absent_output: Any = ABSENT
     answer: Answer = "auto"
     tolerates_absence: bool = False
+    images: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     listed: bool = True
+
+    def links(self) -> dict[str, str | None]:
+        """The other tools that it names, by role."""
+        images = {role: self.images.get(role) for role in ("before", "undo_absent")}
+        return {"undo": self.undo, "probe": self.probe, **images}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +218,7 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float) -
         absent_output=absent_output,
         answer=cast("Answer", it.one_of("answer", ("auto", "json", "none"), "auto")),
         tolerates_absence=tolerates_absence,
+        images=image_options(it),
         options={"timeout_s": timeout_s, **_given(shared_options(it))},
     )
     it.end()

@@ -1,0 +1,162 @@
+"""Before-images: the value that a call is about to change, as it was, and what it has become since.
+
+The read is made before the intent, and its answer is a part of it (``StepIntended.before``), so a call whose value
+cannot be read is never made. The same read after the call gives the after-image (``StepSucceeded.after``). Before the
+undo it is made once more, and ``judge`` compares: only a value that is as the call left it is undone without a
+question. What somebody else changed since is *drift*, and is never overwritten silently.
+
+An image is one of ``{"value": V}``, ``{"absent": true}`` (there was nothing) and ``{"unread": WHY}``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from saga_engine.core import records as r
+from saga_engine.core.bound_outputs import output_is_bound
+from saga_engine.core.codec import Stored
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.state import State
+from saga_engine.core.state_values import StepState
+from saga_engine.plan.compiled import CompiledRead
+from saga_engine.plan.values import canonical
+
+Image = dict[str, Any]
+Judgement = Literal["undo", "restored", "drift"]
+
+
+def image_of(read: CompiledRead, outcome: Outcome) -> Image | NotDone:
+    """The image that a read gives; or why there is none."""
+    if type(outcome) is Done:
+        absent = read.absent is not None and read.absent.is_answer(outcome.output)
+        return {"absent": True} if absent else {"value": outcome.output}
+    assert not isinstance(outcome, Done)
+    error = outcome.error
+    if type(outcome) is NotDone and read.absent is not None and read.absent.is_error(error.error_code):
+        return {"absent": True}
+    why = ErrorInfo(
+        "image_unread",
+        f"the read {read.tool} of the value that the call changes failed: {error.error_code}: {error.message}"[:1000],
+        error.suggestion,
+        error.retryable,
+    )
+    if type(outcome) is NotDone:
+        return NotDone(why, outcome.retryable, retry_after_s=outcome.retry_after_s, counted=outcome.counted)
+    return NotDone(why, retryable=type(outcome) is Unknown)
+
+
+def unread(why: NotDone) -> Image:
+    """The image in place of one that could not be read."""
+    return {"unread": why.error.message}
+
+
+# --- before the call -------------------------------------------------------------------------------------------------
+
+
+def wants_image(state: State, record: r.AnyRecord) -> bool:
+    """Whether a decided intent needs the value as it is now.
+
+    A repeat of a call in doubt does not: the value may already be the call's own, and the first image holds.
+    """
+    if type(record) is not r.StepIntended or record.direction != FORWARD or record.before is not None:
+        return False
+    index = state.plan.by_key[record.step]
+    return needs_image(state, index)
+
+
+def needs_image(state: State, index: int) -> bool:
+    """Whether the step's next attempt needs the value as it is now."""
+    acting = state.acting(index)
+    cached = getattr(acting, "way", "") == "cached"
+    return acting.before is not None and not cached and not state.steps[index].forward.doubt
+
+
+def note_of(
+    at: int, step: str, direction: Direction, before: Image | None, *, waits: bool
+) -> r.StepQueued | r.StepBegun:
+    """The record of a call that waits, or that waits no more."""
+    if waits:
+        return r.StepQueued(at=at, step=step, direction=direction)
+    return r.StepBegun(at=at, step=step, direction=direction, before=before)
+
+
+# --- before the undo -------------------------------------------------------------------------------------------------
+
+
+def guards_undo(state: State, index: int) -> bool:
+    """Whether the undo of a step must look first."""
+    return state.steps[index].before is not None
+
+
+def judge(step: StepState, found: Image, *, sole_writer: bool) -> Judgement:
+    """What the value that the undo finds means.
+
+    ``restored``: it is as it was before the call, so nothing is left to undo. ``undo``: it is as the call left it; or
+    an operator has seen this very value and wants it overwritten; or the after-image is unknown and nobody else writes.
+    """
+    if step.cleared is not None and same(found, step.cleared):
+        return "undo"
+    if same(found, step.before):
+        return "restored"
+    if step.after is not None and "unread" not in step.after:
+        return "undo" if same(found, step.after) else "drift"
+    return "undo" if sole_writer else "drift"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two images show the same; one that could not be read, or is not at hand, shows nothing."""
+    for image in (one, other):
+        if image is None or isinstance(image, Stored) or "unread" in image:
+            return False
+    return canonical(one) == canonical(other)
+
+
+def drift(read: CompiledRead) -> ErrorInfo:
+    """The error of a question about drift."""
+    return ErrorInfo(
+        "drift",
+        f"the value that {read.tool} reads is neither as the step found it nor as the step left it: somebody else "
+        "changed it since",
+        "compare the values; 'undo' overwrites what was found, 'accept' leaves it",
+    )
+
+
+# --- in doubt --------------------------------------------------------------------------------------------------------
+
+
+def reads_settle(state: State, index: int, direction: Direction) -> bool:
+    """Whether the read can tell if a call in doubt happened."""
+    step, read = state.steps[index], state.acting(index).before
+    if step.before is None or read is None:
+        return False
+    return direction == COMPENSATE or read.sole_writer
+
+
+def settled(state: State, index: int, direction: Direction, found: Image) -> Outcome:
+    """What the value says about a call in doubt."""
+    step, read = state.steps[index], state.acting(index).before
+    assert read is not None
+    if direction == COMPENSATE:
+        if same(found, step.before):
+            return Done(None, via="probe")
+        if read.sole_writer and same(found, step.after):
+            return _did_not_happen(read, "the value is as the step left it")
+        why = f"the value that {read.tool} reads does not tell whether the undo happened"
+        return Unknown(ErrorInfo("image_undecided", why))
+    if same(found, step.before):
+        return _did_not_happen(read, "the value is unchanged")
+    if read.after == "output" and "value" in found:
+        return Done(found["value"], via="probe", after=found)
+    if state.session or output_is_bound(state, index):
+        why = f"the value that {read.tool} reads has changed, so the call happened; its output is not known"
+        return Unknown(ErrorInfo("output_unknown", why, "answer 'happened' with the output"))
+    return Done(None, via="probe", after=found)
+
+
+def _did_not_happen(read: CompiledRead, why: str) -> NotDone:
+    return NotDone(ErrorInfo("did_not_happen", f"{read.tool}: {why}"), retryable=True, definite=True)
+
+
+def is_known(image: Any) -> bool:
+    """Whether there is an image, and it is at hand."""
+    return image is not None and not isinstance(image, Stored)

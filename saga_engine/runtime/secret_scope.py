@@ -1,0 +1,36 @@
+"""The values of secrets for a call that is about to be made: read from the environment, and never journalled."""
+
+from __future__ import annotations
+
+import os
+
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import SecretMissing
+
+
+class SecretScope(StateScope):
+    """The scope of a call that is about to be made: secrets have their values, read from the environment now."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.seen: dict[str, str] = {}
+
+    def secret(self, name: str) -> str:
+        """The value; raises ``SecretMissing``."""
+        value = secret_value(name)
+        self.seen[name] = value
+        return value
+
+
+def secret_value(name: str) -> str:
+    """The secret's value from the environment; raises ``SecretMissing``."""
+    value = os.environ.get(name)
+    if value is None:
+        raise SecretMissing(
+            f"the environment has no {name}",
+            hint=f"set {name} in the environment of this process, and do the same again",
+            secret=name,
+        )
+    return value

@@ -1,0 +1,107 @@
+"""HTTP tools that change a value which another one reads (docs/before-images.md)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator
+from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.sources.http import http_tools
+from saga_engine.testing.faulty_http import Act, MisbehavingServer, Received, done, refused
+from tests.http.declared import LOOPBACK, declared
+
+TABLES = """
+[http.read_price]
+url = "{url}/prices/{{item}}"
+params = {{ item = "string" }}
+absent = [404]
+
+[http.set_price]
+method = "PUT"
+url = "{url}/prices/{{item}}"
+params = {{ item = "string", price = "integer" }}
+body = {{ price = "{{price}}" }}
+before = "read_price"
+undo = "set_price"
+undo_absent = "delete_price"
+
+[http.delete_price]
+method = "DELETE"
+url = "{url}/prices/{{item}}"
+params = {{ item = "string" }}
+tolerates_absence = true
+absent = [404]
+
+[http.fail]
+method = "POST"
+url = "{url}/fail"
+"""
+
+
+class Prices:
+    """What the server keeps; a stranger sets ``meanwhile`` just before the last step fails."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Any] = {"tea": 10}
+        self.meanwhile: dict[str, Any] = {}
+
+    def price(self, request: Received) -> Act:
+        if request.method == "PUT":
+            self.now[request.last] = request.json["price"]
+        elif request.method == "DELETE":
+            self.now.pop(request.last, None)
+        elif request.last not in self.now:
+            return refused(404)
+        return done({"price": self.now.get(request.last)})
+
+    def fail(self, request: Received) -> Act:
+        self.now.update(self.meanwhile)
+        return refused(400)
+
+
+async def ran(prices: Prices, item: str) -> Any:
+    async with MisbehavingServer() as server:
+        server.script(f"/prices/{item}", prices.price)
+        server.script("/fail", prices.fail)
+        text = TABLES.format(url=server.url)
+        tools = http_tools(tomllib.loads(text)["http"], base=Path(), source="saga.toml", allow_private=LOOPBACK)
+        steps = [
+            {"step_id": 1, "tool": "set_price", "params": {"item": item, "price": 12}},
+            {"step_id": 2, "tool": "fail", "kind": "pivot"},
+        ]
+        async with Coordinator.open("memory://", tools) as coordinator:
+            return await coordinator.run({"steps": steps})
+
+
+@pytest.mark.parametrize("item", ["tea", "milk"])
+async def test_an_update_and_a_creation_are_undone(item: str) -> None:
+    """The undo sets the value that was there; where there was none (404), it deletes what the call created."""
+    prices = Prices()
+    assert (await ran(prices, item)).status == "COMPENSATED"
+    assert prices.now == {"tea": 10}
+
+
+async def test_a_strangers_value_is_not_overwritten() -> None:
+    """Drift is asked about, as for any other tool."""
+    prices = Prices()
+    prices.meanwhile = {"tea": 99}
+    outcome = await ran(prices, "tea")
+    assert (outcome.body["questions"][0]["kind"], prices.now) == ("drift", {"tea": 99})
+    assert [outcome.body["questions"][0][name] for name in ("before", "after", "found")] == [
+        {"value": {"price": price}} for price in (10, 12, 99)
+    ]
+
+
+def test_declarations_that_cannot_be() -> None:
+    """Each names the table and the field."""
+    table = '[http.put]\nmethod = "PUT"\nurl = "https://a.example/x"\n'
+    with pytest.raises(SettingInvalid, match=r"before_absent of .* has no meaning without before"):
+        declared(table + "before_absent = { null = true }\n")
+    with pytest.raises(SettingInvalid, match=r"after of .* cannot be 'guess'"):
+        declared(table + 'before = "look"\nafter = "guess"\n')
+    with pytest.raises(ToolInvalid, match="before 'put_too' writes"):
+        declared(table + 'before = "put_too"\n' + table.replace("http.put", "http.put_too"))
