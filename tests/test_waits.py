@@ -175,6 +175,30 @@ async def test_an_early_event_is_kept(url: str) -> None:
         assert found[1].steps[0].error.error_code == "wait_timed_out"
 
 
+async def test_a_saga_that_ends_while_the_store_still_learns_that_its_wait_is_over(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is told beside the call that follows the wait; the saga's end neither loses that nor trips over it."""
+    async with opened(url) as engine:
+        handle = await engine.submit(plan(PAID, BOOK), saga_id="s")
+        await until(lambda: is_awaited(engine, "s"))
+        events = type(engine.store.event_store())
+        over = events.over
+
+        async def late(self: Any, *given: Any, **more: Any) -> Any:
+            await until(lambda: has_ended(engine, "s"))
+            return await over(self, *given, **more)
+
+        monkeypatch.setattr(events, "over", late)
+        await engine.send_event("paid", "s", {"sum": 7}, event_id="e")
+        assert (await handle.wait()).status == "COMPLETED"
+        assert {event.id: event.disposition for event in await engine.events()} == {"e": "taken"}
+
+
+async def has_ended(engine: Coordinator, saga_id: str) -> bool:
+    return (await engine.store.head(saga_id)).status == "COMPLETED"
+
+
 async def test_an_event_that_does_not_fit_is_not_consumed(url: str) -> None:
     """Its sender is refused while the step waits. One that came early is refused by the saga, which waits on."""
     async with opened(url) as engine:

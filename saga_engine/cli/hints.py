@@ -58,8 +58,31 @@ def next_line(body: Mapping[str, Any], settings: Settings, *, elsewhere: bool, u
         return f"a process owns this saga; follow it with: {follow_line(saga_id, settings)}; if it has died: {resume}"
     if unread:
         return f"a message to this saga is recorded and not yet read: a worker reads it, or: {resume}"
+    if waits := _only_waits(body):
+        return _waiting_line(saga_id, waits, resume, settings)
     who = "" if session else "a worker runs it, or: "
     return f"no process owns this saga; {who}{resume}"
+
+
+def _only_waits(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the saga waits for, if nothing else of it can move."""
+    moving = ("RUNNING", "IN_DOUBT", "COMPENSATING")
+    if any(step["status"] in moving or "next_try_ms" in step for step in body["steps"]):
+        return []
+    return [step["waits"] for step in body["steps"] if "waits" in step]
+
+
+def _waiting_line(saga_id: str, waits: list[Mapping[str, Any]], resume: str, settings: Settings) -> str:
+    """How a saga continues that waits for time or for events: nobody has to resume it before."""
+    rest = " ".join(options_line(settings, tools=False))
+    events = [wait["about"] for wait in waits if wait["on"] == "event"]
+    commands = [
+        f"saga event {shlex.quote(shown(each['event']))} {shlex.quote(shown(each['key']))} '{{…}}' {rest}".rstrip()
+        for each in events[:3]
+    ]
+    send = f"send what it waits for: {', or: '.join(commands)}; " if commands else "it waits for its time; "
+    cancel = f"saga cancel {saga_id} {rest}".rstrip()
+    return f"{send}then a worker continues it, or: {resume}; to give it up: {cancel}"
 
 
 def follow_line(saga_id: str, settings: Settings) -> str:

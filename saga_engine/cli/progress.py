@@ -371,6 +371,8 @@ def _remark(kind: str, record: Any) -> str:
         return known_by(record.via, record.source, record.age_ms)
     if kind == "StepSkipped":
         return shown(record.why, _NOTE_CHARS)
+    if kind == "StepWaiting":
+        return _awaited(record)
     if kind == "EffectReused":
         return f"the effect of {shown(record.source, _NOTE_CHARS)}"
     if kind == "ApprovalExpired":
@@ -383,6 +385,15 @@ def _remark(kind: str, record: Any) -> str:
     delay = getattr(record, "delay_ms", 0)
     wait = f"; next attempt in {times.duration(delay)}" if delay else ""
     return f"{which}{rule}{shown(error.error_code, 40)}: {shown(error.message, _NOTE_CHARS)}{wait}"
+
+
+def _awaited(record: Any) -> str:
+    """What a step waits for, and until when."""
+    about = record.about
+    event = isinstance(about, dict) and "event" in about
+    what = f"for the event {shown(about['event'], 40)}, key {shown(about['key'], 40)}" if event else ""
+    until = "" if record.due_ms is None else f"until {times.local(record.due_ms)}"
+    return ", ".join(part for part in (what, until) if part)
 
 
 def _keyed(steps: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -128,6 +128,8 @@ class Resting:
     async def _settle_waits(self) -> None:
         """The saga is no longer ours: whatever comes of this, its journal says what became of its waits."""
         if self._listening is not None:
+            if self._listening.task is not None:  # it may be telling the store of the same waits
+                await asyncio.wait([self._listening.task])
             await self._listen_apart(self._listening)
 
     async def _listen_apart(self, listening: Listening) -> None:

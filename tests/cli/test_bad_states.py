@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from tests.cli.conftest import TOOLS
+from tests.servers import until
 
 WITH = ("--tools", str(TOOLS))
 
@@ -97,3 +98,19 @@ def test_a_bad_id_is_reported_as_the_option(cli, book, command):
     ran = cli(command, "trip.json" if command == "submit" else "trip", "--id", "a b", *WITH)
     assert (ran.code, "'a b' is not a valid saga id (--id)" in ran.err) == (7, True)
     assert "task_id" not in ran.err
+
+
+def test_a_saga_that_only_waits_names_what_it_waits_for(cli, book):
+    """No resume helps before the event has come: the progress and `show` name it, and the printed line sends it."""
+    cli.plan("w.json", {"wait": {"event": "paid.by-card", "key": "order 17"}}, book("a"), task_id="w")
+    process = cli.start("submit", "w.json", *WITH)
+    until(lambda: process.poll() is not None or "WAITING" in cli("show", "w").out, "the step that waits")
+    process.send_signal(signal.SIGINT)
+    assert "step 1 wait: waits (for the event paid.by-card, key order 17)" in process.communicate()[1]
+
+    (hint,) = [line for line in cli("show", "w").err.splitlines() if "waits for" in line]
+    line = hint.partition("send what it waits for: ")[2].partition(";")[0]
+    assert line == "saga event paid.by-card 'order 17' '{…}'"
+    assert "to give it up: saga cancel w" in hint
+    assert cli(*shlex.split(line.replace("{…}", '{"sum": 7}'))[1:]).code == 0
+    assert cli("resume", "w", *WITH).code == 0
