@@ -89,6 +89,8 @@ def _sleep(step: Mapping[str, Any], told: Told) -> Iterator[str]:
             if due is not None:
                 yield "it began to wait twice"
             due = record.get("due_ms") or 0
+        elif record["k"] == "QuestionResolved" and record.get("decision") == "retry":
+            due = None  # the wait failed, and the operator had it begin anew
         elif record["k"] == "StepSucceeded" and record.get("via") == "timer" and due is not None and record["at"] < due:
             yield f"it waited until {due}, and went on at {record['at']}"
 

@@ -154,6 +154,16 @@ def _told(*steps: dict[str, Any], history: Any = (), **report: Any) -> Told:
         pytest.param([{"step_id": "s1"}], _told(_CALLED, history=_SLEPT), (), "", id="sleep"),
         pytest.param(
             [{"step_id": "s1"}],
+            _told(_CALLED, history=(_SLEPT[0], _END | {"step": "s1"}, *_SLEPT)),
+            (),
+            "",
+            id="an operator has it wait anew",
+        ),
+        pytest.param(
+            [{"step_id": "s1"}], _told(_CALLED, history=(_SLEPT[0], *_SLEPT)), (), "wait twice", id="it waits twice"
+        ),
+        pytest.param(
+            [{"step_id": "s1"}],
             _told(_CALLED, history=(_SLEPT[0], _SLEPT[1] | {"at": 49})),
             (),
             "waited until 50, and went on at 49",
