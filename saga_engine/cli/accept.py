@@ -37,6 +37,8 @@ def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest:
         changed = _changed(server, pins, dry_run=dry_run)
         failed = failed or (dry_run and bool(changed))
         told.append({"server": server.name, "tools": len(pins), "changes": [each.to_dict() for each in changed]})
+        if hidden := {name: tool.hidden for name, tool in pins.items() if tool.hidden}:
+            told[-1]["hidden"] = hidden
         rows += [
             [f"{server.name}.{each.tool}", each.change, ", ".join(each.fields), _described(server, each.tool)]
             for each in changed
@@ -50,6 +52,9 @@ def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest:
         data(table(["TOOL", "CHANGE", "FIELDS", "MANIFEST"], rows))
     if not as_json:
         for one in told:
+            for name, characters in one.get("hidden", {}).items():
+                told_of = f"{one['server']}.{shown(name)} ({', '.join(characters[:5])})"
+                note(f"warning: its name or description has characters that nobody sees: {told_of}")
             if "error" not in one:
                 note(_summary(one, dry_run=dry_run))
     return exit_codes.ERROR if failed else exit_codes.COMPLETED

@@ -89,7 +89,10 @@ def _offer(name: str, tool: AnyTool) -> Offered:
 
 
 def _of_server(tool: AnyTool, spec: ToolSpec, pins: Pins) -> dict[str, Any]:
-    """The server's declaration. A param that the engine fills is not the agent's."""
+    """The server's declaration. A param that the engine fills is not the agent's.
+
+    A client may run a tool without asking its user because of ``readOnlyHint``; only the operator's word allows that.
+    """
     function = tool.function
     assert isinstance(function, McpCall)
     pin = pins[function.remote]
@@ -99,7 +102,10 @@ def _of_server(tool: AnyTool, spec: ToolSpec, pins: Pins) -> dict[str, Any]:
     }
     if pin.output_schema is not None:
         made["outputSchema"] = pin.output_schema
-    return {**made, "annotations": dict(pin.hints)} if pin.hints else made
+    hints = dict(pin.hints)
+    if hints.get("readOnlyHint") and spec.effect != "read":
+        hints["readOnlyHint"] = False
+    return {**made, "annotations": hints} if hints else made
 
 
 def _of_spec(spec: ToolSpec) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from saga_engine.plan.values import printable
-from saga_engine.sources.mcp.stdio import Lines
+from saga_engine.sources.mcp.stdio import Lines, id_in
 
 _log = logging.getLogger("saga_engine.gateway")
 
@@ -42,7 +42,7 @@ async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
     loop = asyncio.get_running_loop()
     threading.Thread(target=_read, args=(incoming, loop, chunks, room), name="saga-mcp-stdin", daemon=True).start()
     tasks = [
-        asyncio.create_task(_receive(chunks, room, send), name="saga-mcp-receive"),
+        asyncio.create_task(_receive(chunks, room, send, write_stream.clone()), name="saga-mcp-receive"),
         asyncio.create_task(_send(outgoing, receive), name="saga-mcp-send"),
     ]
     try:
@@ -72,28 +72,33 @@ def _read(
             return
 
 
-async def _receive(chunks: asyncio.Queue[bytes], room: threading.Semaphore, send: Any) -> None:
+async def _receive(chunks: asyncio.Queue[bytes], room: threading.Semaphore, send: Any, answers: Any) -> None:
+    """Pass on the requests; one that cannot be read is answered here, so nobody waits for it."""
     lines = Lines(MAX_REQUEST_BYTES)
     try:
-        async with send:
+        async with send, answers:
             while chunk := await chunks.get():
                 room.release()
                 for line, too_long in lines.feed(chunk):
                     if too_long or line.strip():
-                        await send.send(_parsed(line, too_long=too_long))
+                        message, is_request = _parsed(line, too_long=too_long)
+                        await (send if is_request else answers).send(message)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         _log.debug("the session was closed before stdin")
 
 
-def _parsed(line: bytes, *, too_long: bool) -> SessionMessage | Exception:
+def _parsed(line: bytes, *, too_long: bool) -> tuple[SessionMessage, bool]:
+    """A message and whether it is the client's; if not, it is the answer to one that cannot be read."""
     if too_long:
         _log.warning("a request of more than %d bytes was refused", MAX_REQUEST_BYTES)
-        return ValueError("the request is too large")
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        _log.warning("a line on stdin is no message: %s", printable(line[:100].decode("utf-8", "replace"), 100))
-        return error
+        error = ErrorData(code=INVALID_REQUEST, message=f"a request has at most {MAX_REQUEST_BYTES:,} bytes")
+    else:
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)), True
+        except ValueError:
+            _log.warning("a line on stdin is no message: %s", printable(line[:100].decode("utf-8", "replace"), 100))
+            error = ErrorData(code=PARSE_ERROR, message="this is no message of the protocol, or nested too deeply")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_in(line), error=error)), False
 
 
 async def _send(outgoing: int, receive: Any) -> None:

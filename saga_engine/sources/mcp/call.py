@@ -209,10 +209,9 @@ class McpCall:
         return self._unknown(said, "mcp_error")
 
     def _unknown(self, said: str, error_code: str) -> ToolError | OutcomeUnknown:
-        message = f"{self.__name__}: {said}"
         if self._it.effect == "read":
-            return ToolError(message, error_code=error_code, retryable=error_code != "mcp_error", definite=False)
-        return OutcomeUnknown(message, error_code=error_code)
+            return ToolError(said, error_code=error_code, retryable=error_code != "mcp_error", definite=False)
+        return OutcomeUnknown(f"{self.__name__}: {said}", error_code=error_code)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.manifest import ServerConfig, filled
-from saga_engine.sources.mcp.pins import PinnedTool, listed
+from saga_engine.sources.mcp.pins import MAX_TOOLS, PinnedTool, listed
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -218,7 +218,7 @@ async def list_tools(session: ClientSession) -> dict[str, PinnedTool]:
         page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
         cursor = page.next_cursor
-        if cursor is None:
+        if cursor is None or len(found) > MAX_TOOLS:
             return listed(found)
     raise ValueError(f"it lists its tools on more than {_MAX_PAGES} pages")
 

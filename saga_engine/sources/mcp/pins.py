@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from saga_engine.errors import SettingInvalid
+from saga_engine.errors import SettingInvalid, ValueNotJson
 from saga_engine.plan.values import digest
 
 _VERSION: Final = 1
@@ -22,6 +22,8 @@ _MAX_FILE_BYTES: Final = 64 * 2**20
 #: A server that lists more, or a declaration that is longer, is refused.
 MAX_TOOLS: Final = 1000
 MAX_DECLARATION_CHARS: Final = 256 * 1024
+#: Characters that scripts and emoji need, and the line end of other systems.
+_HARMLESS: Final = frozenset("\u200c\u200d\r\u00a0\u3000")
 #: What a server says of a tool, as far as it is accepted.
 _FIELDS: Final = ("description", "inputSchema", "outputSchema")
 
@@ -55,7 +57,18 @@ class PinnedTool:
         kept = (
             {key: value for key, value in hints.items() if isinstance(value, bool)} if isinstance(hints, dict) else {}
         )
-        return cls(name, description, schema, output, kept)
+        tool = cls(name, description, schema, output, kept)
+        try:
+            _ = tool.digest
+        except ValueNotJson as error:
+            raise ValueError(f"the declaration of {name[:100]!r} cannot be kept: {error.message[-100:]}") from error
+        return tool
+
+    @property
+    def hidden(self) -> list[str]:
+        """The characters of its name and description that no reader sees, such as ``U+202E``."""
+        text = self.name + self.description.replace("\n", "").replace("\t", "")
+        return sorted({f"U+{ord(each):04X}" for each in text if not each.isprintable() and each not in _HARMLESS})
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""
@@ -116,13 +129,13 @@ def write_pins(path: Path, server: str, tools: Pins) -> None:
     """
     servers = {**read_pins(path), server: dict(tools)}
     made = {name: {tool.name: tool.to_dict() for tool in found.values()} for name, found in sorted(servers.items())}
-    text = json.dumps({"version": _VERSION, "servers": made}, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = _visible(json.dumps({"version": _VERSION, "servers": made}, indent=1, ensure_ascii=False, sort_keys=True))
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 Path(name).chmod(0o644)  # it is shared like the file with the tables, and holds no secret
-                file.write(text)
+                file.write(text + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)
@@ -131,6 +144,14 @@ def write_pins(path: Path, server: str, tools: Pins) -> None:
             raise
     except OSError as error:
         raise SettingInvalid(f"{path} cannot be written: {error}", file=str(path)) from error
+
+
+def _visible(text: str) -> str:
+    """The same JSON, in which a reader of a diff sees every character."""
+    return "\n".join(
+        line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+        for line in text.split("\n")
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,16 +88,35 @@ def whole_output(answer: Mapping[str, Any], it: ToolManifest) -> Any:
 
 
 def answer_of(output: Any) -> dict[str, Any]:
-    """The answer of which ``whole_output`` made this output: its ``content`` and its ``structuredContent``."""
+    """The answer of which ``whole_output`` made this output: its ``content`` and its ``structuredContent``.
+
+    An output of another origin, such as a probe's, is told as it is, also if it has a field of this name.
+    """
     kept = output.get(ANSWER) if isinstance(output, dict) else None
-    if not isinstance(kept, dict):
+    content = _content_of(kept, output.get(CONTENT, [])) if isinstance(kept, dict) else None
+    if content is None or not isinstance(kept, dict):
         return {"content": _as_blocks(output) or [{"type": "text", "text": json.dumps(output, ensure_ascii=False)}]}
-    rest = output.get(CONTENT, [])
-    made: dict[str, Any] = {"content": [rest[each] if isinstance(each, int) else each for each in kept["content"]]}
+    made: dict[str, Any] = {"content": content}
     if kept.get("structured"):
         made["structuredContent"] = {name: each for name, each in output.items() if name not in (ANSWER, CONTENT)}
     elif "structuredContent" in kept:
         made["structuredContent"] = kept["structuredContent"]
+    return made
+
+
+def _content_of(kept: Mapping[str, Any], rest: Any) -> list[Any] | None:
+    """The blocks of an answer; None if ``kept`` is not what ``whole_output`` writes: a server can spell anything."""
+    places = kept.get("content")
+    if not isinstance(places, list) or not isinstance(rest, list):
+        return None
+    made: list[Any] = []
+    for each in places:
+        if isinstance(each, dict):
+            made.append(each)
+        elif isinstance(each, int) and 0 <= each < len(rest):
+            made.append(rest[each])
+        else:
+            return None
     return made
 
 

@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from saga_engine.plan.values import printable
-from saga_engine.sources.mcp.transport_errors import TOO_LARGE
+from saga_engine.sources.mcp.transport_errors import TOO_LARGE, UNREADABLE
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -39,7 +39,11 @@ _STDERR_CHARS: Final = 300
 _GRACE_S: Final = 2.0
 #: How much is kept of both ends of a line that is too long.
 _END_BYTES: Final = 1024
-_RESULT_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
+#: The id of a message that begins or ends with it. Elsewhere it may be an id in a tool's params or output.
+_MEMBER: Final = rb'"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,100}"\s*'
+_FIRST_ID: Final = re.compile(rb"\s*\{\s*(?:" + _MEMBER + rb',\s*)*"id"\s*:\s*(\d{1,18})\b')
+_LAST_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*' + _MEMBER + rb")*\}\s*\Z")
+_MESSAGE: Final = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"')
 
 
 class StdioTransport:
@@ -146,19 +150,15 @@ class StdioTransport:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError as error:
-            # A server that prints to stdout by mistake; the line belongs to no call.
             shown = printable(line[:100].decode("utf-8", "replace"), 100)
             _log.warning("MCP server %s wrote a line that is no message: %s", self._name, shown)
-            return error
+            answer = _MESSAGE.search(line[:_END_BYTES]) or _MESSAGE.search(line[-_END_BYTES:])
+            # Else the server prints to stdout by mistake, and the line belongs to no call.
+            return (_in_place_of(line, UNREADABLE, "its answer cannot be parsed") if answer else None) or error
 
     def _too_large(self, data: bytes) -> SessionMessage | None:
-        """An error in place of an answer that is too large, if its beginning or its end says which call it answers."""
-        found = _RESULT_ID.search(data[:_END_BYTES]) or _RESULT_ID.search(data[-_END_BYTES:])
         _log.warning("MCP server %s wrote a message of more than %d bytes", self._name, self._max_bytes)
-        if found is None:
-            return None
-        error = ErrorData(code=TOO_LARGE, message=f"its answer has more than {self._max_bytes:,} bytes")
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+        return _in_place_of(data, TOO_LARGE, f"its answer has more than {self._max_bytes:,} bytes")
 
     async def _write(self, process: asyncio.subprocess.Process, outgoing: Any) -> None:
         assert process.stdin is not None
@@ -208,6 +208,20 @@ class Lines:
         if self._size > self._most:
             line = b"".join(self._parts)
             self._parts = [line[:_END_BYTES], line[_END_BYTES:][-_END_BYTES:]]
+
+
+def _in_place_of(data: bytes, code: int, message: str) -> SessionMessage | None:
+    """An error in place of an answer that is not used, if its beginning or its end says which call it answers."""
+    found = id_in(data)
+    if found is None:
+        return None
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=found, error=ErrorData(code=code, message=message)))
+
+
+def id_in(data: bytes) -> int | None:
+    """The id that the beginning or the end of a message spells."""
+    found = _FIRST_ID.match(data[:_END_BYTES]) or _LAST_ID.search(data[-_END_BYTES:])
+    return None if found is None else int(found[1])
 
 
 async def _exited(process: asyncio.subprocess.Process) -> None:

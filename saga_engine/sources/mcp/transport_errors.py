@@ -6,12 +6,13 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-#: An answer that is too large, and a request that HTTP refused or lost.
+#: An answer that is too large, one that cannot be parsed, and a request that HTTP refused or lost.
+UNREADABLE: Final = -32099
 TOO_LARGE: Final = -32098
 LABELLED: Final = -32097
 #: Codes with which the SDK or a transport reports that there is no usable answer: closed, timed out, not parsed,
 #: refused by HTTP. A server's own error may have them as well, and is then in doubt, too.
-OWN_CODES: Final = frozenset({-32000, -32001, -32700, -32600, -32603, TOO_LARGE, LABELLED})
+OWN_CODES: Final = frozenset({-32000, -32001, -32700, -32600, -32603, UNREADABLE, TOO_LARGE, LABELLED})
 
 #: Proves that an error was made here: the server cannot know it.
 _OWN: Final = secrets.token_hex(16)
