@@ -17,7 +17,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
+.PHONY: help venv mcp-servers lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,6 +37,21 @@ $(STAMP): pyproject.toml requirements/dev.txt
 	  elif [ -n "$(LOCKED)" ]; then exit 1; \
 	  else echo "the locked versions cannot be had here: installing what pyproject.toml allows" >&2; $(PIP) install -e '.[dev]'; fi
 	@touch $(STAMP)
+
+# Servers of others, with whose tools the shipped manifests are tried. They need Node and npm (Debian: nodejs npm).
+MCP_SERVERS := .mcp-servers
+MCP_NPM := @modelcontextprotocol/server-filesystem@2026.8.31 @modelcontextprotocol/server-memory@2026.8.31
+MCP_PYPI := mcp-server-git==2026.10.19
+
+mcp-servers: $(MCP_SERVERS)/.installed ## install the MCP servers of others that the tests drive
+
+$(MCP_SERVERS)/.installed: Makefile | venv
+	@command -v npm >/dev/null || { echo "make mcp-servers needs Node and npm: apt-get install nodejs npm" >&2; exit 1; }
+	@rm -rf $(MCP_SERVERS) && mkdir $(MCP_SERVERS) && echo '{"private": true}' >$(MCP_SERVERS)/package.json
+	@npm install --prefix $(MCP_SERVERS) --no-audit --no-fund --ignore-scripts --loglevel=error $(MCP_NPM) >/dev/null
+	@$(BIN)/python -m venv $(MCP_SERVERS)/python
+	@$(MCP_SERVERS)/python/bin/python -m pip --quiet --disable-pip-version-check install $(MCP_PYPI)
+	@touch $@
 
 lock: venv ## renew requirements/*.txt: the versions and hashes that CI and container images install
 	@$(PIP) install 'uv>=0.5'
@@ -122,4 +137,4 @@ docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) $(NEWEST) $(LLM) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST) $(LLM) $(MCP_SERVERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

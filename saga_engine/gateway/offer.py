@@ -10,6 +10,7 @@ from typing import Any, Final
 from saga_engine.errors import SettingInvalid
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.sources.mcp.call import McpCall
+from saga_engine.sources.mcp.helpers import ByHand
 from saga_engine.sources.mcp.pins import Pins
 from saga_engine.sources.mcp.server import McpServer
 from saga_engine.tools.decorator import AnyTool
@@ -45,7 +46,7 @@ def offered(tools: Iterable[AnyTool]) -> dict[str, Offered]:
     the gateway, each of them is called ``SERVER__NAME``, so no server can take the place of another one's tool. Raises
     ``SettingInvalid`` if even then two have one name.
     """
-    listed = [(tool, *_names(tool)) for tool in tools]
+    listed = [(tool, *_names(tool)) for tool in tools if not is_helper(tool)]
     count = Counter(short for _, short, _ in listed)
     found: dict[str, Offered] = {}
     for tool, short, long in listed:
@@ -64,6 +65,12 @@ def servers_in(tools: Iterable[AnyTool]) -> list[McpServer]:
     """The MCP servers whose tools these are."""
     found = {id(server): server for tool in tools if (server := _server(tool)) is not None}
     return [*found.values()]
+
+
+def is_helper(tool: AnyTool) -> bool:
+    """Whether a tool serves the undos of a manifest, and no agent."""
+    function = tool.function
+    return isinstance(function, ByHand) or (isinstance(function, McpCall) and function.is_helper)
 
 
 def _names(tool: AnyTool) -> tuple[str, str]:

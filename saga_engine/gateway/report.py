@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from saga_engine.errors import SagaError
 from saga_engine.plan.tool_spec import ToolCatalog
-from saga_engine.plan.values import canonical, cut
+from saga_engine.plan.values import canonical, cut, printable
 
 #: Larger params are cut.
 _PARAMS_BYTES: Final = 300
+_ABOUT_CHARS: Final = 500
 #: How many calls a list names, the latest first.
 _MOST: Final = 200
 
@@ -134,6 +135,7 @@ def _questions(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             "tool": each["tool"],
             "kind": each["kind"],
             "options": each["options"],
+            "about": printable(str((each.get("error") or {}).get("message", "")), _ABOUT_CHARS),
             "answer_with": f"saga resolve {body['saga_id']} {each['step_id']} ANSWER",
         }
         for each in body["questions"]

@@ -159,7 +159,7 @@ def call_record(
     if undo_spec is not None and undo_spec.effect == "read":
         message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
         problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
-    if undo_spec is not None and undo_params is None:
+    if undo_spec is not None and undo_params is None and spec.before is None:  # a read may have them
         why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
         if why:
             message = (

@@ -18,6 +18,7 @@ from saga_engine.core.effects import Done
 from saga_engine.errors import SettingInvalid, ToolInvalid
 from saga_engine.sources.mcp import McpServer, mcp_servers
 from saga_engine.sources.mcp.pins import PinnedTool, changes, read_pins, write_pins
+from saga_engine.sources.mcp.templates import Template, Unfillable
 from saga_engine.tools.registry import ToolRegistry
 from tests.mcp.servers import MANIFEST, World, outcome
 
@@ -231,3 +232,85 @@ def test_saga_tools_accept(tmp_path: Path) -> None:
     changed = json.loads(saga(tmp_path, "tools", "accept", "--dry-run", "--json")[1])["servers"][0]["changes"]
     assert changed == [{"tool": "book", "change": "changed", "fields": ["description"]}]
     assert saga(tmp_path, "tools", "accept", "nobody")[0] == 1
+
+
+# --- helpers and manifests in files ----------------------------------------------------------------------------------
+
+
+def test_a_template_goes_through_fields_and_lists() -> None:
+    """A placeholder alone keeps its type, in a text it becomes text, and an element with ``*`` is repeated."""
+    written = {
+        "all": "{a}",
+        "said": "to {a.who}: {a.items} {{}}",
+        "names": ["first", "{a.items.*.name}", "{b.*}"],
+        "pairs": [{"x": "{a.items.*.name}", "y": "{a.items.*.to}", "z": "{a.who}"}],
+    }
+    values = {"a": {"who": "Ann", "items": [{"name": "p", "to": 1}, {"name": "q", "to": [2]}]}, "b": ["r"]}
+    made = Template(written).fill(values)
+    assert (made["all"], made["said"]) == (values["a"], 'to Ann: [{"name": "p", "to": 1}, {"name": "q", "to": [2]}] {}')
+    assert made["names"] == ["first", "p", "q", "r"]
+    assert made["pairs"] == [{"x": "p", "y": 1, "z": "Ann"}, {"x": "q", "y": [2], "z": "Ann"}]
+    assert Template(written).names == {"a", "b"}
+    for missing in ({"a": {}, "b": []}, {"a": {"who": "", "items": "text"}, "b": []}):
+        with pytest.raises(Unfillable):
+            Template(written).fill(missing)
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [
+        ({"manifest": "builtin:files"}, "builtin:filesystem"),
+        ({"manifest": "nothing.toml"}, "cannot be read"),
+        ({"helpers": {"back": {}}}, "exactly one"),
+        ({"helpers": {"back": {"tool": "get", "by_hand": "x"}}}, "exactly one"),
+        ({"helpers": {"back": {"by_hand": "x", "params": {}}}}, "calls nothing"),
+        ({"helpers": {"back": {"tool": "get", "params": {"a": "{"}}}}, "brace"),
+        ({"helpers": {"back": {"tool": "get", "params": {"a": "{b.*.c}"}}}}, "list"),
+        ({"helpers": {"back": {"tool": "get", "params": {"a": ["{b.*.c} {d.*.e}"]}}}}, "two lists"),
+        ({"helpers": {"back": {"tool": "get", "fields": "("}}}, "regular expression"),
+        ({"helpers": {"back": {"tool": "get", "fields": "x"}}}, "no group"),
+        ({"helpers": {"back": {"tool": "get", "takes": "x"}}}, "takes"),
+        ({"tools": {"get": {}}, "helpers": {"get": {"tool": "get"}}}, "same name"),
+        ({"tools": {"get": {"idempotent": True, "effect": "read"}}}, "idempotent"),
+        ({"tools": {"get": {"idempotent": True, "key": {"meta": "a.example/key"}}}}, "idempotent"),
+        ({"tools": {"get": {"is_error": {"done": ["x"]}}}}, "is_error"),
+    ],
+)
+def test_a_helper_that_says_nothing_sensible_is_refused(table: dict[str, Any], word: str) -> None:
+    """Each mistake is named with its field, and nothing is started."""
+    with pytest.raises(SettingInvalid) as refused:
+        server(**table)
+    assert word in f"{refused.value.message} {refused.value.hint}"
+
+
+def test_a_helper_whose_tool_the_server_lacks_is_missed_by_who_names_it() -> None:
+    """A server of another version may lack a tool; what its undo needs is not left out silently."""
+    with pytest.raises(ToolInvalid, match="back"):
+        made = server(tools={"get": {"undo": "back"}}, helpers={"back": {"tool": "gone", "params": {"id": "{id}"}}})
+        made._pins = {"get": pinned()}
+        ToolRegistry(made.tools())
+
+
+def test_a_manifest_in_a_file_is_completed_by_the_table(tmp_path: Path) -> None:
+    """A table of saga.toml changes single fields of a tool, and replaces a helper; ``@server`` is the server's name."""
+    (tmp_path / "m.toml").write_text(
+        '[tools.get]\nundo = "back"\ntimeout_s = 5\nresource = "of-@server"\n[tools.other]\neffect = "read"\n'
+        '[helpers.back]\nby_hand = "never"\n'
+    )
+    made = McpServer(
+        "inn",
+        base=tmp_path,
+        command=["inn"],
+        manifest="m.toml",
+        tools={"get": {"timeout_s": 7}},
+        helpers={"back": {"tool": "put", "params": {"name": "{id}"}}},
+    )
+    made._pins = {name: pinned(name) for name in ("get", "put")}  # this version has no tool called other
+    registry = ToolRegistry(made.tools())
+    spec, back = registry.spec("inn.get"), registry.spec("inn.back")
+    assert spec is not None
+    assert back is not None
+    assert (spec.undo, spec.timeout_s, back.input_schema["required"]) == ("inn.back", 7.0, ["id"])
+    tool = registry.get("inn.get")
+    assert tool is not None
+    assert tool.resource == "of-inn"

@@ -21,6 +21,7 @@ from saga_engine.sources.http.answers import NOT_DONE, RETRYABLE
 from saga_engine.sources.mcp.connection import Connection, Live, NotConnected, scrubbed
 from saga_engine.sources.mcp.manifest import ServerConfig, ToolManifest
 from saga_engine.sources.mcp.results import Unreadable, error_text, output_of, whole_output
+from saga_engine.sources.mcp.templates import Unfillable
 from saga_engine.sources.mcp.transport_errors import OWN_CODES, label_of
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent
@@ -78,6 +79,11 @@ class McpCall:
         return hash((self.source.config.name, self.remote))
 
     @property
+    def is_helper(self) -> bool:
+        """Whether it is a helper of the manifest, and no tool for agents."""
+        return self._it.helper is not None
+
+    @property
     def fills_a_param(self) -> bool:
         """Whether the idempotency key is one of its params."""
         return self._it.key is not None and self._it.key[0] == "param"
@@ -89,7 +95,7 @@ class McpCall:
         connection.in_use += 1
         try:
             answer = await self._answer(connection, live, params, saga_call)
-            whole = self.source.whole_answers and saga_call.direction == FORWARD
+            whole = self.source.whole_answers and saga_call.direction == FORWARD and not self.is_helper
             return _scrubbed(self._read(answer, whole=whole), live.secrets)
         except (ToolError, OutcomeUnknown) as error:
             error.message = _scrubbed(error.message, live.secrets)
@@ -150,6 +156,11 @@ class McpCall:
     def _filled(self, params: dict[str, Any], call: ToolContext) -> tuple[dict[str, Any], Any]:
         """The arguments and ``_meta``, with the idempotency key where the manifest wants it."""
         meta: dict[str, Any] = {"traceparent": trace_parent(call)}
+        if self._it.helper is not None:
+            try:
+                params = self._it.helper.arguments(params, call.idempotency_key)
+            except Unfillable as error:
+                raise _not_sent(f"its params cannot be made: {error}", "params_unfillable", retryable=False) from error
         key = self._it.key
         if key is not None and key[0] == "meta":
             meta[key[1]] = call.idempotency_key
@@ -169,7 +180,7 @@ class McpCall:
                 if whole:
                     raise _not_done(said, "mcp_error")
                 return {} if it.effect == "write" else None
-            if it.is_error == "not-done":
+            if it.is_error == "not-done" or said.startswith(it.refusals):
                 raise _not_done(said, "mcp_error")
             raise self._unknown(said, "mcp_error")
         try:

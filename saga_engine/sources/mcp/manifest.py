@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.tool_spec import Effect
+from saga_engine.sources.mcp.helpers import Helper, read_helper
+from saga_engine.sources.mcp.shipped import Manifest, load_manifest, merged
 from saga_engine.sources.tables import Fields, image_options, shared_options
 
 IsError = Literal["not-done", "unknown"]
@@ -48,10 +50,11 @@ _MAX_S: Final = 86_400.0
 class ToolManifest:
     """What the operator says of one tool of a server.
 
-    ``key``: where the idempotency key goes, a field of ``_meta`` or a param. ``is_error``: what an answer with
-    ``isError`` means. ``absent_error``: a part of such an answer's text that means 'there is nothing'.
+    ``key``: where the idempotency key goes, a field of ``_meta`` or a param. ``idempotent``: a repeat of a call changes
+    nothing more. ``is_error``: what an answer with ``isError`` means; ``refusals``: how the text of one begins that
+    means 'not done' in any case. ``absent_error``: a part of such an answer's text that means 'there is nothing'.
     ``absent_output``: the output that means the same. ``images``: the options of a tool whose value another one reads.
-    ``listed``: whether the operator names the tool at all.
+    ``helper``: how the tool calls one of the server's. ``listed``: whether the operator names the tool at all.
     """
 
     name: str
@@ -60,13 +63,16 @@ class ToolManifest:
     probe: str | None = None
     key: tuple[KeyPlace, str] | None = None
     key_ttl_s: float | None = None
+    idempotent: bool = False
     is_error: IsError = "unknown"
+    refusals: tuple[str, ...] = ()
     absent_error: str = ""
     absent_output: Any = ABSENT
     answer: Answer = "auto"
     tolerates_absence: bool = False
     images: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    helper: Helper | None = None
     listed: bool = True
 
     def links(self) -> dict[str, str | None]:
@@ -77,7 +83,10 @@ class ToolManifest:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One ``[mcp.NAME]`` table. ``tools``: the manifest by the server's own names of its tools."""
+    """One ``[mcp.NAME]`` table. ``tools``: the manifest by the server's own names of its tools.
+
+    ``helpers``: its helpers by name. ``manifest``: the shipped one or the file that the tables complete, if any.
+    """
 
     name: str
     command: tuple[str, ...] = ()
@@ -91,6 +100,8 @@ class ServerConfig:
     max_result_bytes: int = 10_000_000
     lock: Path | None = None
     tools: Mapping[str, ToolManifest] = field(default_factory=dict)
+    helpers: Mapping[str, ToolManifest] = field(default_factory=dict)
+    manifest: Manifest | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -114,8 +125,8 @@ def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path 
     if url:
         _check_url(it, url, secrets=any(_SECRET.search(value) for _, value in headers))
     timeout_s = it.number("timeout_s", 30.0, at_most=_MAX_S)
-    path = it.text("lock")
-    tools = it.table("tools") or {}
+    path, manifest = it.text("lock"), load_manifest(it, name, base)
+    tools, helpers = merged(it, manifest, it.table("tools") or {}, it.table("helpers") or {})
     made = ServerConfig(
         name=name,
         command=command,
@@ -129,9 +140,11 @@ def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path 
         max_result_bytes=int(it.number("max_result_bytes", 10_000_000, at_most=_MAX_BYTES)),
         lock=base / path if path else lock,
         tools={tool: _tool(name, tool, fields, source, timeout_s) for tool, fields in tools.items()},
+        helpers={each: _tool(name, each, fields, source, timeout_s, helps=True) for each, fields in helpers.items()},
+        manifest=manifest,
     )
     it.end()
-    _refuse_twins(it, made.tools)
+    _refuse_twins(it, [*made.tools.items(), *made.helpers.items()])
     return made
 
 
@@ -191,8 +204,10 @@ def _is_loopback(host: str) -> bool:
 # --- one tool ------------------------------------------------------------------------------------------------------
 
 
-def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float) -> ToolManifest:
-    it = Fields(remote, table, source, f"mcp.{server}.tools", server=server, tool=remote)
+def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *, helps: bool = False) -> ToolManifest:
+    kind = f"mcp.{server}.{'helpers' if helps else 'tools'}"
+    it = Fields(remote, table, source, kind, server=server, tool=remote)
+    helper = read_helper(it) if helps else None
     effect = cast("Effect", it.one_of("effect", ("read", "write"), "write"))
     key, key_ttl_s = _key(it)
     absent_error, absent_output = it.text("absent_error"), it.any("absent_output", ABSENT)
@@ -201,9 +216,13 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float) -
         it.refuse("absent_output", "is for probes", 'effect = "read"')
     if effect == "write" and absent_error and not tolerates_absence:
         it.refuse("absent_error", "is for probes and for undos", 'effect = "read", or tolerates_absence = true')
-    if effect == "read" and key is not None:
-        it.refuse("key", "has no meaning for a tool that reads")
-    name = it.text("name", remote)
+    idempotent = it.flag("idempotent")
+    if effect == "read" and (key is not None or idempotent):
+        it.refuse("idempotent" if key is None else "key", "has no meaning for a tool that reads")
+    if key is not None and idempotent:
+        it.refuse("idempotent", "and key: a tool with a key needs no other reason to be repeated")
+    is_error, refusals = _meaning(it, effect)
+    name = remote if helps else it.text("name", remote)
     if not _LOCAL.fullmatch(name) or len(f"{server}.{name}") > 64:
         it.refuse("name", f"cannot be {name!r}", "letters, digits, '_', '.' and '-'; with the server's at most 64")
     made = ToolManifest(
@@ -213,13 +232,16 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float) -
         probe=it.text("probe") or None,
         key=key,
         key_ttl_s=key_ttl_s,
-        is_error=cast("IsError", it.one_of("is_error", ("not-done", "unknown"), _is_error(effect))),
+        idempotent=idempotent,
+        is_error=is_error,
+        refusals=refusals,
         absent_error=absent_error,
         absent_output=absent_output,
         answer=cast("Answer", it.one_of("answer", ("auto", "json", "none"), "auto")),
         tolerates_absence=tolerates_absence,
         images=image_options(it),
         options={"timeout_s": timeout_s, **_given(shared_options(it))},
+        helper=helper,
     )
     it.end()
     return made
@@ -230,8 +252,24 @@ def unlisted(name: str, timeout_s: float = 30.0) -> ToolManifest:
     return ToolManifest(name, options={"timeout_s": timeout_s}, listed=False)
 
 
-def _is_error(effect: Effect) -> IsError:
-    return "not-done" if effect == "read" else "unknown"
+def _meaning(it: Fields, effect: Effect) -> tuple[IsError, tuple[str, ...]]:
+    """What an answer with ``isError`` means, and how the texts begin that mean 'not done' in any case."""
+    usual: IsError = "not-done" if effect == "read" else "unknown"
+    given = it.any("is_error", usual)
+    if isinstance(given, dict):
+        texts = given.get("not-done")
+        if (
+            given.keys() != {"not-done"}
+            or not isinstance(texts, list)
+            or not all(isinstance(text, str) and text for text in texts)
+        ):
+            it.refuse(
+                "is_error", "must say how the texts begin that mean 'not done'", 'is_error = { not-done = ["E"] }'
+            )
+        return "unknown", tuple(texts)
+    if given not in ("not-done", "unknown"):
+        it.refuse("is_error", f"cannot be {given!r}", "not-done, unknown, or { not-done = [TEXTS] }")
+    return given, ()
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -255,9 +293,9 @@ def _key(it: Fields) -> tuple[tuple[KeyPlace, str] | None, float | None]:
     return (cast("KeyPlace", place), name), ttl_s
 
 
-def _refuse_twins(it: Fields, tools: Mapping[str, ToolManifest]) -> None:
+def _refuse_twins(it: Fields, tools: Sequence[tuple[str, ToolManifest]]) -> None:
     names: dict[str, str] = {}
-    for remote, tool in tools.items():
-        other = names.setdefault(tool.name, remote)
-        if other != remote:
-            it.refuse("tools", f"gives {other!r} and {remote!r} the same name {tool.name!r}")
+    for remote, tool in tools:
+        if tool.name in names:
+            it.refuse("tools", f"gives {names[tool.name]!r} and {remote!r} the same name {tool.name!r}")
+        names[tool.name] = remote

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import canonical, plain, printable
+from saga_engine.sources.mcp.helpers import Unshaped
 from saga_engine.sources.mcp.manifest import ABSENT, ToolManifest
 
 #: The field of an output with the images, sounds, links and resources of an answer.
@@ -50,6 +51,8 @@ def output_of(answer: Mapping[str, Any], it: ToolManifest) -> Any:
         output = {"text": text_of(answer)}
     try:
         output = plain(output)
+        if it.helper is not None:
+            output = it.helper.shaped(output, text_of(answer))
         if it.absent_output is not ABSENT and canonical(output) == canonical(it.absent_output):
             return None
         if rest:
@@ -60,6 +63,8 @@ def output_of(answer: Mapping[str, Any], it: ToolManifest) -> Any:
             )
     except ValueNotJson as error:
         raise Unreadable(error.message) from error
+    except Unshaped as error:
+        raise Unreadable(str(error)) from error
     return output
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.errors import SettingInvalid, ToolInvalid
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.call import McpCall
+from saga_engine.sources.mcp.helpers import ByHand, Helper
 from saga_engine.sources.mcp.manifest import LOCK_FILE, ServerConfig, ToolManifest, server_config, unlisted
 from saga_engine.sources.mcp.pins import Pins, read_pins
 from saga_engine.sources.tables import COMPOSED
@@ -101,7 +102,7 @@ class McpServer:
         if pins is None:
             return []
         for remote in self.config.tools:
-            if remote not in pins:
+            if remote not in pins and not self._is_shipped(remote):
                 near = get_close_matches(remote, pins, n=3)
                 raise SettingInvalid(
                     f"[mcp.{self.name}.tools.{remote}] in {self._source}: the server has no such tool",
@@ -110,7 +111,11 @@ class McpServer:
                     tool=remote,
                 )
         named = {remote: self._manifest(remote) for remote in pins}
-        local = {it.name: f"{self.name}.{it.name}" for it in named.values() if it is not None}
+        helpers = {
+            name: it for name, it in self.config.helpers.items() if it.helper and self._can_help(it.helper, pins)
+        }
+        manifests = [*named.values(), *helpers.values()]
+        local = {it.name: f"{self.name}.{it.name}" for it in manifests if it is not None}
         taken: dict[str, str] = {}
         found: list[AnyTool] = []
         for remote, it in named.items():
@@ -133,7 +138,20 @@ class McpServer:
                 if it.listed:
                     raise
                 _log.warning("MCP server %s: the tool %r cannot be used", self.name, remote, exc_info=True)
-        return found
+        for name in helpers.keys() & taken.keys():
+            raise SettingInvalid(
+                f"[mcp.{self.name}.helpers.{name}] in {self._source}: the server has a tool {name!r}",
+                hint="give the helper another name",
+                server=self.name,
+            )
+        return [*found, *(self._helper(it, pins, local) for it in helpers.values())]
+
+    def _is_shipped(self, remote: str) -> bool:
+        """Whether a table is of a manifest that serves several versions of the server."""
+        return self.config.manifest is not None and remote in self.config.manifest.tools
+
+    def _can_help(self, helper: Helper, pins: Pins) -> bool:
+        return not helper.tool or helper.tool in pins
 
     def _manifest(self, remote: str) -> ToolManifest | None:
         given = self.config.tools.get(remote)
@@ -149,20 +167,35 @@ class McpServer:
         if not COMPOSED & schema.keys() and "properties" in schema:
             schema.setdefault("additionalProperties", False)
         description = printable(pin.description.replace("\n", " "), _MAX_DESCRIPTION_CHARS)
+        output = pin.output_schema if it.answer == "auto" else None
+        made = {"description": description, "input_schema": schema, "output_schema": output}
+        return self._made(McpCall(self, remote, pin.digest, it), it, local, made)
+
+    def _helper(self, it: ToolManifest, pins: Pins, local: Mapping[str, str]) -> AnyTool:
+        helper = it.helper
+        assert helper is not None
+        name = f"{self.name}.{it.name}"
+        if helper.by_hand is not None:
+            function: Any = ByHand(name, helper.by_hand)
+            about = "An undo that no tool of the server makes. It is for manifests, not for plans."
+        else:
+            function = McpCall(self, helper.tool, pins[helper.tool].digest, it)
+            about = f"Calls {self.name}.{helper.tool} for undos and reads of a manifest. It is not for plans."
+        return self._made(function, it, local, {"description": about, "input_schema": helper.input_schema()})
+
+    def _made(self, function: Any, it: ToolManifest, local: Mapping[str, str], usual: Mapping[str, Any]) -> AnyTool:
         return Tool(
-            McpCall(self, remote, pin.digest, it),
+            function,
             **{
-                "description": description,
+                **usual,
                 **it.options,
                 "name": f"{self.name}.{it.name}",
                 "effect": it.effect,
-                "keyed": it.key is not None,
+                "keyed": it.key is not None or it.idempotent,
                 "key_ttl_s": it.key_ttl_s,
                 **it.images,
                 **{role: None if name is None else local.get(name, name) for role, name in it.links().items()},
                 "tolerates_absence": it.tolerates_absence,
-                "input_schema": schema,
-                "output_schema": pin.output_schema if it.answer == "auto" else None,
             },
         )
 
