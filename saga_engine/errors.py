@@ -408,6 +408,49 @@ class SessionEnded(SagaError):
     verdict = "conflict"
 
 
+class RequestInvalid(SagaError):
+    """A request to the server has a wrong path, method, header, size or field; ``where`` in its context says which."""
+
+    code = "request-invalid"
+
+
+class Unauthenticated(SagaError):
+    """A request to the server has no token, or one that is unknown, expired or revoked."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(SagaError):
+    """The token does not have the scope, or the request comes from a page or a host that the server does not serve."""
+
+    code = "forbidden"
+
+
+class QuotaExceeded(SagaError):
+    """A token or a tenant has reached a limit of the server. Nothing was done."""
+
+    code = "quota-exceeded"
+    verdict = "retry"
+
+
+class SignatureInvalid(SagaError):
+    """An event or a callback has no valid signature, is too old, or comes for a wait that is over."""
+
+    code = "signature-invalid"
+
+
+class TokenNotFound(SagaError):
+    """The store has no token with this id."""
+
+    code = "token-not-found"
+
+
+class JobNotFound(SagaError):
+    """The server has no job with this id."""
+
+    code = "job-not-found"
+
+
 class ToolError(Exception):
     """Raised by a tool to report: *it was not done*.
 

@@ -39,7 +39,7 @@ from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.ports import Advisor, Escalation, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.messages import deliver, resume_all, run_fork, say, send, settled
+from saga_engine.runtime.messages import deliver, enqueue, resume_all, run_fork, say, send, settled
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.session_block import opened
 from saga_engine.runtime.session_options import Diverging, OnFailure
@@ -333,6 +333,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         new_id: str | None = None,
         dry_run: bool = False,
         on_chosen: Callable[[Fork], None] | None = None,
+        detach: bool = False,
     ) -> Fork | SagaResult:
         """A new saga that reuses the effects of ``saga_id``, as far as nothing that they depend on has changed.
 
@@ -341,13 +342,18 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         step that runs anew with all that depends on it. The old saga must have ended, or rest; one that rests transfers
         what is reused and undoes the rest. A session's fork owns what came before the call ``run_from``, and waits for
         its agent. ``dry_run`` returns the ``Fork`` and changes nothing; ``on_chosen`` receives it before anything runs.
+        With ``detach`` a worker drives the fork; an old saga that rests is driven here until it has transferred.
         Repeating the call continues it. Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``,
         and ``LeaseHeld`` (another process owns the fork, or has not transferred the effects yet).
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms(), self.limits)
         step = None if run_from is None else str(run_from)
         fork = await forking.look(plan, new_id, step)
-        return fork if dry_run else await run_fork(self.store, self.supervisor, forking, fork, step, on_chosen)
+        return (
+            fork
+            if dry_run
+            else await run_fork(self.store, self.supervisor, forking, fork, step, on_chosen, detach=detach)
+        )
 
     async def undo(
         self,
@@ -358,15 +364,19 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         note: str = "",
         dry_run: bool = False,
         on_chosen: Callable[[Undo], None] | None = None,
+        detach: bool = False,
     ) -> Undo | SagaResult:
         """Undo a saga that has completed, by a saga of its own that owns its effects from then on (docs/undo.md).
 
-        Unless ``accept``, one with steps that have no undo is refused. Repeating the call continues the same undo. It
-        raises ``SagaNotFound``, ``UndoRefused``, ``ToolMissing``, ``SagaExists`` and ``LeaseHeld``.
+        Unless ``accept``, one with steps that have no undo is refused. Repeating the call continues the same undo. With
+        ``detach`` a worker drives it. It raises ``SagaNotFound``, ``UndoRefused``, ``ToolMissing``, ``SagaExists`` and
+        ``LeaseHeld``.
         """
         undoing = await Undoing.of(self.store, self.supervisor, self.tools, saga_id)
         undo = await undoing.look(accept=accept or dry_run)
-        return undo if dry_run else await undoing.run(undo, accept=accept, by=by, note=note, on_chosen=on_chosen)
+        if dry_run:
+            return undo
+        return await undoing.run(undo, accept=accept, by=by, note=note, on_chosen=on_chosen, detach=detach)
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
@@ -376,6 +386,14 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         Raises ``SagaNotFound``, ``ToolMissing`` (the saga stays as it is), ``LeaseHeld``, ``StoreUnavailable``.
         """
         return await self.supervisor.resume(saga_id).wait()
+
+    async def enqueue(self, saga_id: str) -> None:
+        """Queue a saga for a worker now; no tools are needed. One that has ended stays as it is.
+
+        Workers find sagas by themselves; this is for one whose cause has just been mended. Raises ``SagaNotFound``, and
+        ``LeaseHeld`` if a live process owns it.
+        """
+        await enqueue(self.store, self.supervisor, saga_id)
 
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Resume all sagas that can continue: escalated ones only if answered. An error stands in its saga's place."""

@@ -34,11 +34,13 @@ from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
 from saga_engine.cli.schedule import app as schedule
 from saga_engine.cli.schema import schema
+from saga_engine.cli.serve import serve
 from saga_engine.cli.show import show
 from saga_engine.cli.simulate import simulate
 from saga_engine.cli.stop import go, stop
 from saga_engine.cli.submit import submit
 from saga_engine.cli.template import app as template
+from saga_engine.cli.token import app as token
 from saga_engine.cli.tools import tools
 from saga_engine.cli.top import top
 from saga_engine.cli.trace import app as trace
@@ -56,7 +58,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 #: Commands that run sagas, and so have a log.
-_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork", "undo", "mcp")
+_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork", "undo", "mcp", "serve")
 for _name, _body, _about in (
     ("submit", submit, "Journal a plan and run it to its end."),
     ("resume", resume, "Continue a saga, or all that can continue."),
@@ -80,6 +82,7 @@ for _name, _body, _about in (
     ("plan", plan, "Ask a model for a plan for a goal."),
     ("tools", tools, "List tools with their guards and defects."),
     ("mcp", mcp, "Serve the tools to an MCP agent, with undo."),
+    ("serve", serve, "Serve the HTTP API and the console."),
     ("schema", schema, "Print the JSON Schema of a plan."),
     ("graph", graph, "Draw a plan or a saga."),
     ("doctor", doctor, "Examine store, tools and settings."),
@@ -89,6 +92,7 @@ for _name, _body, _about in (
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
 app.add_typer(template, name="template", short_help="Named plans: put, list, show, delete.")
 app.add_typer(schedule, name="schedule", short_help="Templates that start by themselves.")
+app.add_typer(token, name="token", short_help="Who may use saga serve: create, list, revoke.")
 app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
 
 
@@ -106,7 +110,7 @@ def _saga(
 ) -> None:
     """Run an agent's plan of tool calls as one unit: every step completes, or all are undone, or an operator is asked.
 
-    Results go to stdout, progress and hints to stderr. Every command but mcp accepts --json.
+    Results go to stdout, progress and hints to stderr. Every command but mcp and serve accepts --json.
 
     Exit codes: 0 completed, 1 error, 2 usage, 3 failed and compensated, 4 waits for an operator, 5 not found,
     6 conflict, 7 plan invalid, 8 still running, 130 interrupted.

@@ -46,6 +46,8 @@ _OF_ERROR: Final = {
     "saga-not-found": NOT_FOUND,
     "template-not-found": NOT_FOUND,
     "schedule-not-found": NOT_FOUND,
+    "token-not-found": NOT_FOUND,
+    "job-not-found": NOT_FOUND,
     "saga-exists": CONFLICT,
     "session-diverged": CONFLICT,
     "session-ended": CONFLICT,

@@ -192,6 +192,9 @@ def to_post(
         raise DecisionRefused(
             f"step {message.step} was answered already{by}: '{known.decision}'",
             hint=f"`saga history {state.saga_id}` shows it",
+            saga_id=state.saga_id,
+            decision=known.decision,
+            by=known.by,
         ) from error
 
 

@@ -1,11 +1,11 @@
-"""Small named documents beside the journals: templates of plans, schedules, gateways."""
+"""Small named documents beside the journals: templates of plans, schedules, gateways, what the server keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-DocumentKind = Literal["template", "schedule", "gateway"]
+DocumentKind = Literal["template", "schedule", "gateway", "token", "job", "server"]
 
 
 class Document(NamedTuple):

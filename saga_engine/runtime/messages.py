@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -25,7 +25,7 @@ from saga_engine.errors import (
 )
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.tool_spec import ToolCatalog
-from saga_engine.ports import PAGE_START, Head, PagePlace, Store
+from saga_engine.ports import PAGE_START, Acquired, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
@@ -63,7 +63,12 @@ async def say(
     now_ms = max(supervisor.clock.now_ms(), state.at) if supervisor.clock.heard else state.at
     checked = to_post(state, records, await store.messages(saga_id), message, now_ms)
     if not wait:
-        return await (_look(store, saga_id) if checked is None else send(store, supervisor, saga_id, checked))
+        if checked is None:
+            return await _look(store, saga_id)
+        found = await send(store, supervisor, saga_id, checked)
+        if message.kind == "resolve":
+            await _require_first(store, tools, saga_id, checked)
+        return found
     try:
         return await (
             _go_on(store, supervisor, saga_id) if checked is None else deliver(store, supervisor, saga_id, checked)
@@ -81,6 +86,24 @@ async def send(store: Store, supervisor: Supervisor, saga_id: str, message: Mess
     await store.post(saga_id, encode_message(message))
     supervisor.notify(saga_id)
     return await _look(store, saga_id)
+
+
+async def _require_first(store: Store, tools: ToolCatalog, saga_id: str, message: Message) -> None:
+    """Raise ``DecisionRefused`` if another answer, posted or read at the same time, came before this one.
+
+    The owner reads messages in their order, so the first one holds although nobody has read it yet.
+    """
+    unread = await store.messages(saga_id)  # before the records: what is in neither cannot be missed
+    records = await read_records(store, saga_id)
+    first = encode_message(message)
+    if any(getattr(record, "message", "") == message.id for record in records):
+        refused = any(isinstance(record, MessageRefused) and record.message == message.id for record in records)
+        before: Sequence[bytes] = ()
+    else:
+        refused, before = first in unread, unread[: unread.index(first)] if first in unread else ()
+    if refused:
+        state = state_of(records, tools)
+        to_post(state, records, before, message, state.at)  # raises, unless the same answer was given twice
 
 
 async def _go_on(store: Store, supervisor: Supervisor, saga_id: str) -> SagaResult:
@@ -182,17 +205,24 @@ async def run_fork(  # noqa: PLR0917
     fork: Fork,
     run_from: str | None,
     on_chosen: Callable[[Fork], None] | None,
+    *,
+    detach: bool = False,
 ) -> SagaResult:
-    """Make the effects the fork's own, and drive it. Raises what ``Coordinator.fork`` raises."""
+    """Make the effects the fork's own, and drive it; with ``detach`` it is queued for a worker.
+
+    Raises what ``Coordinator.fork`` raises.
+    """
     if not fork.begun:
         fork = await forking.claim(fork, run_from)
     if on_chosen is not None:
         on_chosen(fork)
     await transfer(store, supervisor, forking, fork)
+    if detach and fork.begun:
+        return await _look(store, fork.saga_id)
     present = supervisor.find(fork.saga_id)
     if present is not None:
         return await present.handle.wait()
-    return await supervisor.begin(fork.submission, reused=fork.first).wait()
+    return await supervisor.begin(fork.submission, detach=detach, reused=fork.first).wait()
 
 
 async def settled(store: Store, saga_id: str) -> SagaResult:
@@ -204,6 +234,20 @@ async def settled(store: Store, saga_id: str) -> SagaResult:
             return SagaResult(await look(store, saga_id, full=True))
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
+
+
+async def enqueue(store: Store, supervisor: Supervisor, saga_id: str) -> None:
+    """Queue a saga for a worker now. Raises ``SagaNotFound`` and ``LeaseHeld``."""
+    if (await store.head(saga_id)).status in SAGA_FINAL:
+        return
+    taken = (
+        None if supervisor.find(saga_id) is not None else await store.acquire(saga_id, (await supervisor.lease()).owner)
+    )
+    if not isinstance(taken, Acquired):
+        raise LeaseHeld(
+            f"saga {saga_id} is driven by a live process", hint="it goes on there: see `saga show`", saga_id=saga_id
+        )
+    await store.release(saga_id, taken.epoch, due_ms=1)  # a time that is past is now
 
 
 async def resume_all(store: Store, supervisor: Supervisor) -> dict[str, SagaResult | SagaError]:

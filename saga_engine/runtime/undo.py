@@ -26,7 +26,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.claims import CLAIM_MS, Claims
-from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.supervisor import Supervisor
 
 #: The longest id that is part of that of its undo.
@@ -104,8 +104,9 @@ class Undoing:
         by: str = "",
         note: str = "",
         on_chosen: Callable[[Undo], None] | None = None,
+        detach: bool = False,
     ) -> SagaResult:
-        """Undo it, or continue the undo that was started before.
+        """Undo it, or continue the undo that was started before. With ``detach`` it is queued for a worker.
 
         Raises ``UndoRefused``, ``ToolMissing`` (nothing has changed), ``SagaExists``, and ``LeaseHeld`` while another
         process drives the undo.
@@ -115,6 +116,8 @@ class Undoing:
             undo = await self._claimed(undo, accept=accept)
         if on_chosen is not None:
             on_chosen(undo)
+        if detach and undo.begun:
+            return SagaResult(await look(self._store, undo.saga_id), full=False)
         present = self._supervisor.find(undo.saga_id)
         if present is not None:
             return await present.handle.wait()
@@ -126,7 +129,8 @@ class Undoing:
         present = self._supervisor.find(undo.saga_id)  # the same request of another task
         if present is not None:
             return await present.handle.wait()
-        return await self._supervisor.begin(submission, reused=[*undo.plan.opening, asked]).wait()
+        opening = [*undo.plan.opening, asked]
+        return await self._supervisor.begin(submission, detach=detach, reused=opening).wait()
 
     async def _begun(self) -> bool:
         try:

@@ -20,7 +20,7 @@ import importlib, pkgutil, asyncio
 import saga_engine
 LEFT_OUT = ("saga_engine.__main__", "saga_engine.stores.embedded", "saga_engine.stores.snapshot", "saga_engine.temporal", "saga_engine.api.temporal",
             "saga_engine.testing", "saga_engine.adapters",
-            "saga_engine.sources.mcp.", "saga_engine.gateway.")  # its SDK asks for the platform, which is not Windows here, before it imports fcntl
+            "saga_engine.sources.mcp.", "saga_engine.gateway.", "saga_engine.server.")  # its SDK asks for the platform, which is not Windows here, before it imports fcntl
 for found in pkgutil.walk_packages(saga_engine.__path__, "saga_engine.", onerror=lambda name: None):
     if not found.name.startswith(LEFT_OUT):
         importlib.import_module(found.name)

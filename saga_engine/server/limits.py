@@ -1,0 +1,63 @@
+"""Limits of callers: how often, and how many streams."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from saga_engine.errors import QuotaExceeded
+
+#: So many callers are remembered; the one that has not called for longest is forgotten first.
+_REMEMBERED: Final = 10_000
+
+
+class Rates:
+    """Token buckets by caller: ``burst`` at once, then ``per_s``."""
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        #: What is left, and when that was.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, caller: str, cost: float = 1.0) -> float:
+        """Take ``cost``, and return 0; or take nothing, and return after how many seconds it would succeed.
+
+        What costs more than a whole burst is taken from a full bucket, which then has to recover.
+        """
+        now = time.monotonic()
+        left, at = self._left.pop(caller, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._per_s)
+        needed = min(cost, self._burst)
+        fits = left >= needed
+        self._left[caller] = (left - cost if fits else left, now)
+        if len(self._left) > _REMEMBERED:
+            self._left.popitem(last=False)
+        return 0.0 if fits else (needed - left) / self._per_s
+
+
+class Streams:
+    """The open streams of all callers and of each."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most = most
+        self._most_each = most_each
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def opened(self, caller: str) -> Iterator[None]:
+        """One more stream. Raises ``QuotaExceeded``."""
+        if self._open.total() >= self._most or self._open[caller] >= self._most_each:
+            raise QuotaExceeded(
+                "too many streams are open", hint="close one, or poll the history with `after`", retry_after_s=5
+            )
+        self._open[caller] += 1
+        try:
+            yield
+        finally:
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]

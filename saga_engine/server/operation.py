@@ -1,0 +1,152 @@
+"""Operations of the API: each is declared once, and its route, its checks and its OpenAPI entry come from that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from saga_engine.errors import RequestInvalid
+from saga_engine.plan.value_schema import ValueSchema
+from saga_engine.plan.values import cut
+from saga_engine.server.bodies import json_of
+from saga_engine.server.desk import Desk
+from saga_engine.server.identity import Identity
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+
+Schema = Mapping[str, Any]
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,9})?", re.ASCII)
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request whose scope, query and body have been checked."""
+
+    request: Request
+    desk: Desk
+    identity: Identity
+    engine: Coordinator
+    query: Mapping[str, Any]
+    body: Any
+
+    def path(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    @property
+    def saga_id(self) -> str:
+        """The saga's id. Raises ``SagaNotFound`` for what is no id."""
+        return self.desk.saga_id(self.request)
+
+    @property
+    def wait_s(self) -> float:
+        """How long the caller wants to wait, at most as long as the server allows."""
+        return min(float(self.query.get("wait", 0)), self.desk.settings.max_wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response with a JSON body; None: without a body."""
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handle = Callable[[Incoming], Awaitable[Answer | Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path. ``scope`` empty: it needs no identity, and gets ``ANYBODY``'s engine only.
+
+    ``body``: the JSON Schema of its body, None: it has none; ``may_lack_body``: an empty one counts as ``{}``.
+    ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
+    own problems, beside those that every operation has.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    scope: str
+    handle: Handle
+    answers: Mapping[int, tuple[str, Schema | None]]
+    refusals: Sequence[int] = ()
+    query: Mapping[str, Schema] = field(default_factory=dict)
+    headers: Mapping[str, Schema] = field(default_factory=dict)
+    body: Schema | None = None
+    may_lack_body: bool = False
+    about: str = ""
+    streams: bool = False
+
+    def endpoint(self, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
+        """Its handler."""
+        checks = None if self.body is None else ValueSchema(self.body)
+
+        async def endpoint(request: Request) -> Response:
+            identity = desk.require(request, self.scope)
+            query = query_of(request, self.query)
+            body = None if checks is None else await self._body(request, checks)
+            found = await self.handle(Incoming(request, desk, identity, desk.engine_of(identity), query, body))
+            return found if isinstance(found, Response) else json_response(found)
+
+        return endpoint
+
+    async def _body(self, request: Request, checks: ValueSchema) -> Any:
+        if self.may_lack_body and not await request.body():
+            return {}
+        body = await json_of(request)
+        if found := checks(body):
+            path, message = found[0]
+            where = "body" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+            raise RequestInvalid(f"the body does not fit: {message}", where=where, status=422)
+        return body
+
+
+def json_response(answer: Answer) -> Response:
+    """An answer as a response."""
+    if answer.body is None:
+        return Response(status_code=answer.status, headers=dict(answer.headers))
+    data = msgspec.json.encode(answer.body, enc_hook=str)
+    return Response(data, answer.status, dict(answer.headers), "application/json")
+
+
+def query_of(request: Request, schemas: Mapping[str, Schema]) -> dict[str, Any]:
+    """The query's values, each as its schema says. Raises ``RequestInvalid``."""
+    found: dict[str, Any] = {}
+    for name, text in request.query_params.multi_items():
+        schema = schemas.get(name)
+        if schema is None:
+            hint = f"it has: {', '.join(sorted(schemas))}" if schemas else "it has none"
+            raise RequestInvalid(f"there is no query parameter {cut(name, 80)}", hint=hint, where="query")
+        if schema["type"] == "array":
+            found.setdefault(name, []).append(_value(name, text, schema["items"]))
+        elif name in found:
+            raise RequestInvalid(f"the query parameter {name} is given twice", where=f"query.{name}")
+        else:
+            found[name] = _value(name, text, schema)
+    return found
+
+
+def _value(name: str, text: str, schema: Schema) -> Any:
+    kind = schema["type"]
+    try:
+        if kind == "boolean":
+            return _TRUTH[text]
+        if kind != "string" and not _NUMBER.fullmatch(text):
+            raise ValueError(text)
+        value: Any = text if kind == "string" else int(text) if kind == "integer" else float(text)
+    except (KeyError, ValueError):
+        raise RequestInvalid(f"{cut(text, 80)!r} is no {kind}", where=f"query.{name}") from None
+    if found := ValueSchema(schema)(value):
+        raise RequestInvalid(f"the query parameter {name} does not fit: {found[0][1]}", where=f"query.{name}")
+    return value

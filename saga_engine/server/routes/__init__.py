@@ -1,0 +1,12 @@
+"""The operations of the API, by what they are about."""
+
+from __future__ import annotations
+
+from saga_engine.server.operation import Operation
+from saga_engine.server.routes import actions, events, operating, plans, sagas, schedules, templates
+
+
+def operations() -> list[Operation]:
+    """All operations."""
+    rooms = (sagas, actions, plans, events, templates, schedules, operating)
+    return [operation for room in rooms for operation in room.OPERATIONS]

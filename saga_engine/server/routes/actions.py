@@ -1,0 +1,159 @@
+"""What is done to a saga: cancel, resolve, amend, undo, fork, resume."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from saga_engine.execution.result import SagaResult
+from saga_engine.server import acts
+from saga_engine.server.operation import Answer, Handle, Incoming, Operation
+from saga_engine.server.schemas import ANY_OBJECT, ID, NOTE, PLAN, TEXT, TRUTH, WAIT, Schema, is_a, made_of
+
+_STEP: Final[Schema] = {"type": ["string", "integer"], "description": "The step's id."}
+
+
+async def _accepted(incoming: Incoming, found: SagaResult) -> Answer:
+    found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
+    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"})
+
+
+async def cancel(incoming: Incoming) -> Answer:
+    """Cancel a saga."""
+    note = incoming.body.get("note", "")
+    return await _accepted(incoming, await acts.cancel(incoming.desk, incoming.identity, incoming.saga_id, note))
+
+
+async def resolve(incoming: Incoming) -> Answer:
+    """Answer a question."""
+    body = incoming.body
+    found = await acts.resolve(
+        incoming.desk,
+        incoming.identity,
+        incoming.saga_id,
+        str(body["step_id"]),
+        body["decision"],
+        body.get("output"),
+        body.get("note", ""),
+    )
+    return await _accepted(incoming, found)
+
+
+async def amend(incoming: Incoming) -> Answer:
+    """Add steps."""
+    body = incoming.body
+    found = await acts.amend(incoming.desk, incoming.identity, incoming.saga_id, body["steps"], body.get("note", ""))
+    return await _accepted(incoming, found)
+
+
+async def undo(incoming: Incoming) -> Answer:
+    """Undo a completed saga, or preview that."""
+    body = incoming.body
+    if body.get("dry_run"):
+        preview = await acts.undo_preview(incoming.desk, incoming.identity, incoming.saga_id)
+        return Answer(preview.to_dict())
+    found = await acts.undo(
+        incoming.desk,
+        incoming.identity,
+        incoming.saga_id,
+        accept=body.get("accept", False),
+        note=body.get("note", ""),
+    )
+    return await _accepted(incoming, found)
+
+
+async def fork(incoming: Incoming) -> Answer:
+    """Fork a saga, or preview that."""
+    if incoming.body.get("dry_run"):
+        preview = await acts.fork_preview(incoming.desk, incoming.identity, incoming.saga_id, incoming.body)
+        return Answer(preview.to_dict())
+    key = incoming.request.headers.get("idempotency-key")
+    found = await acts.fork(incoming.desk, incoming.identity, incoming.saga_id, incoming.body, key)
+    return await _accepted(incoming, found)
+
+
+async def resume(incoming: Incoming) -> Answer:
+    """Queue a saga for a worker now."""
+    return await _accepted(incoming, await acts.resume(incoming.desk, incoming.identity, incoming.saga_id))
+
+
+def _act(  # noqa: PLR0917
+    verb: str,
+    summary: str,
+    about: str,
+    handle: Handle,
+    properties: dict[str, Any],
+    required: tuple[str, ...] = (),
+    **options: Any,
+) -> Operation:
+    """An operation on one saga."""
+    settings: dict[str, Any] = {
+        "scope": "resolve",
+        "answers": {202: is_a("Saga", "The saga, as it is now.")},
+        "refusals": (404, 409),
+    }
+    return Operation(
+        name=f"{verb}Saga",
+        method="POST",
+        path=f"/v1/sagas/{{saga_id}}/{verb}",
+        summary=summary,
+        about=about,
+        handle=handle,
+        query={"wait": WAIT},
+        body=made_of(properties, required),
+        may_lack_body=not required,
+        **settings | options,
+    )
+
+
+OPERATIONS: Final = [
+    _act(
+        "cancel",
+        "Cancel a saga and compensate it",
+        "Durable when this answers; the saga's owner, or a worker, acts on it. Again, it changes nothing.",
+        cancel,
+        {"note": NOTE},
+    ),
+    _act(
+        "resolve",
+        "Answer an open question",
+        "The caller is recorded as `by`. Of two different answers the first holds; the second is refused with 409, "
+        "which says who gave the first. The same answer again changes nothing.",
+        resolve,
+        {"step_id": _STEP, "decision": TEXT, "output": {}, "note": NOTE},
+        ("step_id", "decision"),
+    ),
+    _act(
+        "amend",
+        "Add steps to a running saga",
+        "They are checked against the saga as it stands.",
+        amend,
+        {"steps": {"type": "array", "items": ANY_OBJECT, "minItems": 1}, "note": NOTE},
+        ("steps",),
+        scope="submit",
+    ),
+    _act(
+        "undo",
+        "Undo a saga that has completed",
+        "By a saga of its own, which the answer shows; `dry_run` previews it. `accept`: steps without an undo stay.",
+        undo,
+        {"accept": TRUTH, "dry_run": TRUTH, "note": NOTE},
+        answers={202: is_a("Saga", "The undo, a saga of its own."), 200: is_a("Undo", "The preview.")},
+    ),
+    _act(
+        "fork",
+        "Run a changed plan; reuse what has not changed",
+        "The answer shows the new saga; `dry_run` only previews it.",
+        fork,
+        {"plan": PLAN, "run_from": _STEP, "new_id": ID, "dry_run": TRUTH},
+        scope="submit",
+        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}},
+        answers={202: is_a("Saga", "The new saga."), 200: is_a("Fork", "The preview.")},
+    ),
+    _act(
+        "resume",
+        "Queue a saga for a worker now",
+        "Workers continue sagas by themselves; this is for one whose cause has just been mended.",
+        resume,
+        {},
+    ),
+]

@@ -1,0 +1,119 @@
+"""For operators: questions, overview, workers, tools, stops."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from saga_engine.api.stops import go, stop, stops
+from saga_engine.server import views
+from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.schemas import CURSOR, ID, LIMIT, NOTE, is_a, made_of
+
+
+async def list_questions(incoming: Incoming) -> Answer:
+    """The open questions."""
+    query = incoming.query
+    found, cursor = await views.questions(incoming.engine, limit=query.get("limit", 100), cursor=query.get("cursor"))
+    return Answer({"questions": found, "cursor": cursor})
+
+
+async def overview(incoming: Incoming) -> Answer:
+    """Sagas by status, queue, workers, stops."""
+    return Answer(await views.overview(incoming.engine))
+
+
+async def list_tools(incoming: Incoming) -> Answer:
+    """The tools that the server knows."""
+    return Answer({"tools": await views.tools(incoming.engine)})
+
+
+async def list_stops(incoming: Incoming) -> Answer:
+    """The stops that hold."""
+    return Answer({"stops": [each._asdict() for each in await stops(incoming.engine.store)]})
+
+
+async def stop_calls(incoming: Incoming) -> Answer:
+    """Stop forward calls."""
+    body = incoming.body
+    found = await stop(
+        incoming.engine.store,
+        tool=body.get("tool"),
+        saga_id=body.get("saga_id"),
+        by=incoming.identity.who,
+        note=body.get("note", ""),
+    )
+    return Answer({"stops": [each._asdict() for each in found]})
+
+
+async def lift(incoming: Incoming) -> Answer:
+    """Lift a stop."""
+    body = incoming.body
+    found = await go(incoming.engine.store, tool=body.get("tool"), saga_id=body.get("saga_id"))
+    return Answer({"stops": [each._asdict() for each in found]})
+
+
+_SCOPE: Final[dict[str, Any]] = {"tool": {"type": "string", "minLength": 1, "maxLength": 200}, "saga_id": ID}
+OPERATIONS: Final = [
+    Operation(
+        name="listQuestions",
+        method="GET",
+        path="/v1/questions",
+        summary="List the open questions",
+        about="Of a page of sagas, the most recently created first.",
+        scope="read",
+        handle=list_questions,
+        query={"limit": {**LIMIT, "maximum": 200}, "cursor": CURSOR},
+        answers={200: is_a("QuestionPage", "Questions.")},
+        refusals=(422,),
+    ),
+    Operation(
+        name="showOverview",
+        method="GET",
+        path="/v1/overview",
+        summary="Sagas by status, the queue, the workers, the stops",
+        scope="read",
+        handle=overview,
+        answers={200: is_a("Overview", "The overview.")},
+    ),
+    Operation(
+        name="listTools",
+        method="GET",
+        path="/v1/tools",
+        summary="List the tools that this server knows",
+        scope="read",
+        handle=list_tools,
+        answers={200: is_a("Tools", "Tools, with counters and breakers of all processes.")},
+    ),
+    Operation(
+        name="listStops",
+        method="GET",
+        path="/v1/stops",
+        summary="List the stops that hold",
+        scope="read",
+        handle=list_stops,
+        answers={200: is_a("Stops", "Stops.")},
+    ),
+    Operation(
+        name="stopCalls",
+        method="POST",
+        path="/v1/stop",
+        summary="Stop forward calls: all, those of a tool, or those of a saga",
+        about="In every process, until it is lifted; undos and probes go on.",
+        scope="admin",
+        handle=stop_calls,
+        body=made_of({**_SCOPE, "note": NOTE}),
+        may_lack_body=True,
+        answers={200: is_a("Stops", "The stops that hold now.")},
+    ),
+    Operation(
+        name="liftStop",
+        method="POST",
+        path="/v1/go",
+        summary="Lift a stop",
+        scope="admin",
+        handle=lift,
+        body=made_of(_SCOPE),
+        may_lack_body=True,
+        answers={200: is_a("Stops", "The stops that still hold.")},
+    ),
+]

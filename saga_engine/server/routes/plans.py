@@ -1,0 +1,73 @@
+"""Plans that do not run yet: check, simulate, and have a model write one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
+
+
+async def check(incoming: Incoming) -> Answer:
+    """The problems of a plan."""
+    found = incoming.engine.check(incoming.body["plan"], input=incoming.body.get("input"))
+    return Answer({"valid": not found, "problems": [problem.to_dict() for problem in found]})
+
+
+async def simulate(incoming: Incoming) -> Answer:
+    """Every failure of a plan."""
+    found = await incoming.engine.simulate(incoming.body["plan"], input=incoming.body.get("input"))
+    return Answer(found.to_dict())
+
+
+async def plan(incoming: Incoming) -> Answer:
+    """A plan for a goal."""
+    body = incoming.body
+    found = await incoming.engine.plan(
+        body["goal"], input=body.get("input"), answers=body.get("answers"), revise=body.get("revise")
+    )
+    return Answer(found.to_dict())
+
+
+OPERATIONS: Final = [
+    Operation(
+        name="checkPlan",
+        method="POST",
+        path="/v1/check",
+        summary="Check a plan; nothing runs",
+        scope="read",
+        handle=check,
+        body=made_of(BY_PLAN, ["plan"]),
+        answers={200: is_a("Checked", "Its problems; none if it can be submitted.")},
+    ),
+    Operation(
+        name="simulatePlan",
+        method="POST",
+        path="/v1/simulate",
+        summary="Simulate every failure of a plan",
+        about="No tool is called and nothing is stored.",
+        scope="read",
+        handle=simulate,
+        body=made_of(BY_PLAN, ["plan"]),
+        answers={200: is_a("Rehearsal", "The scenarios.")},
+    ),
+    Operation(
+        name="makePlan",
+        method="POST",
+        path="/v1/plan",
+        summary="Ask the model for a plan for a goal",
+        scope="submit",
+        handle=plan,
+        body=made_of(
+            {
+                "goal": {"type": "string", "minLength": 1, "maxLength": 20_000},
+                "input": INPUT,
+                "answers": {"type": "object", "additionalProperties": TEXT},
+                "revise": PLAN,
+            },
+            ["goal"],
+        ),
+        answers={200: is_a("Planned", "The plan, and how it was made.")},
+        refusals=(501, 502),
+    ),
+]

@@ -1,0 +1,183 @@
+"""Sagas: submit, find, show, follow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from saga_engine.core.states import SAGA_FINAL
+from saga_engine.server import acts, views
+from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.schemas import (
+    BY_PLAN,
+    COUNT,
+    CURSOR,
+    ID,
+    LIMIT,
+    REFERENCE,
+    STATUS,
+    TAGS,
+    TEXT,
+    TRUTH,
+    WAIT,
+    is_a,
+    made_of,
+)
+from saga_engine.server.streams import overview_stream, saga_stream
+
+_HISTORY_MOST: Final = 1000
+
+
+async def submit(incoming: Incoming) -> Answer:
+    """Submit a plan or a template."""
+    key = incoming.request.headers.get("idempotency-key")
+    found, _ = await acts.submit(incoming.desk, incoming.identity, incoming.body, key)
+    found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
+    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"})
+
+
+async def search(incoming: Incoming) -> Answer:
+    """A page of sagas."""
+    query = incoming.query
+    page = await incoming.engine.search(
+        status=query.get("status"),
+        name=query.get("name"),
+        tags=query.get("tag", ()),
+        tool=query.get("tool"),
+        asks=query.get("asks", False),
+        since_ms=query.get("since_ms", 0),
+        limit=query.get("limit", 100),
+        cursor=query.get("cursor"),
+    )
+    return Answer({"sagas": [views.head_body(head) for head in page.sagas], "cursor": page.cursor})
+
+
+async def show(incoming: Incoming) -> Answer:
+    """A saga as it is, or once it has ended or needs an operator."""
+    full = incoming.query.get("full", False)
+    found = await incoming.engine.show(incoming.saga_id, full=full)
+    if incoming.wait_s:
+        found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
+        found = await incoming.engine.show(found.saga_id, full=True) if full else found
+    return Answer(found.to_dict(full=full))
+
+
+async def history(incoming: Incoming) -> Answer:
+    """Records of the journal."""
+    engine, saga_id = incoming.engine, incoming.saga_id
+    after, limit = incoming.query.get("after", -1), incoming.query.get("limit", 100)
+    records = await engine.history(saga_id, full=incoming.query.get("full", False))
+    page = records[after + 1 : after + 1 + limit]
+    ended = (await engine.store.head(saga_id)).status in SAGA_FINAL
+    following = page[-1]["seq"] if page else max(after, 0)
+    return Answer(
+        {"saga_id": saga_id, "records": page, "next": following, "ended": ended and after + 1 + limit >= len(records)}
+    )
+
+
+async def stream(incoming: Incoming) -> Response:
+    """The records of a saga as they become durable."""
+    return await saga_stream(incoming)
+
+
+async def streamed_overview(incoming: Incoming) -> Response:
+    """The overview whenever it changes."""
+    return await overview_stream(incoming)
+
+
+OPERATIONS: Final = [
+    Operation(
+        name="submitSaga",
+        method="POST",
+        path="/v1/sagas",
+        summary="Submit a plan or a template",
+        about=(
+            "The saga is durable when this answers; workers run it. The same id with the same plan and input is the "
+            "saga that exists, and with another plan a conflict. `Idempotency-Key` chooses the id if the request "
+            "and the plan name none."
+        ),
+        scope="submit",
+        handle=submit,
+        query={"wait": WAIT},
+        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}},
+        body=made_of({**BY_PLAN, "template": REFERENCE, "saga_id": ID, "tags": TAGS}),
+        answers={202: is_a("Saga", "The saga, as it is now.")},
+        refusals=(404, 409),
+    ),
+    Operation(
+        name="searchSagas",
+        method="GET",
+        path="/v1/sagas",
+        summary="Find sagas",
+        about="The most recently created first; all conditions hold.",
+        scope="read",
+        handle=search,
+        query={
+            "status": STATUS,
+            "name": {"type": "string", "description": "The plan's name."},
+            "tag": {"type": "array", "items": {"type": "string"}},
+            "tool": {"type": "string", "description": "A step calls it."},
+            "asks": {"type": "boolean", "description": "A question is open."},
+            "since_ms": COUNT,
+            "limit": LIMIT,
+            "cursor": CURSOR,
+        },
+        answers={200: is_a("SagaPage", "A page.")},
+        refusals=(422,),
+    ),
+    Operation(
+        name="showSaga",
+        method="GET",
+        path="/v1/sagas/{saga_id}",
+        summary="Show a saga",
+        scope="read",
+        handle=show,
+        query={"wait": WAIT, "full": {**TRUTH, "description": "Outputs over 31 KiB whole."}},
+        answers={200: is_a("Saga", "The saga.")},
+        refusals=(404,),
+    ),
+    Operation(
+        name="showHistory",
+        method="GET",
+        path="/v1/sagas/{saga_id}/history",
+        summary="Show records of a saga's journal",
+        scope="read",
+        handle=history,
+        query={
+            "after": {"type": "integer", "minimum": -1, "maximum": 10**9, "description": "Records with a greater seq."},
+            "limit": {**LIMIT, "maximum": _HISTORY_MOST},
+            "full": TRUTH,
+        },
+        answers={200: is_a("History", "Records; `next` is the `after` of the next page.")},
+        refusals=(404,),
+    ),
+    Operation(
+        name="streamSaga",
+        method="GET",
+        path="/v1/sagas/{saga_id}/stream",
+        summary="Follow a saga: server-sent events",
+        about=(
+            "Each record is an event `record` with its seq as id; a client that reconnects with `Last-Event-ID` misses "
+            "none and gets none twice. `end` follows the last record of a saga that has ended."
+        ),
+        scope="read",
+        handle=stream,
+        query={"after": {"type": "integer", "minimum": -1, "maximum": 10**9}},
+        headers={"Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,10}$"}},
+        answers={200: ("Events.", TEXT)},
+        refusals=(404, 409),
+        streams=True,
+    ),
+    Operation(
+        name="streamOverview",
+        method="GET",
+        path="/v1/stream",
+        summary="Follow the overview: server-sent events",
+        about="An event `overview` with the body of GET /v1/overview, whenever it changes.",
+        scope="read",
+        handle=streamed_overview,
+        answers={200: ("Events.", TEXT)},
+        streams=True,
+    ),
+]

@@ -1,0 +1,179 @@
+"""JSON Schemas of what the API takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from saga_engine.core.states import SAGA_STATES
+
+Schema = Mapping[str, Any]
+
+TEXT: Final[Schema] = {"type": "string"}
+NUMBER: Final[Schema] = {"type": "number"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+TRUTH: Final[Schema] = {"type": "boolean"}
+ANY_OBJECT: Final[Schema] = {"type": "object"}
+NOTE: Final[Schema] = {"type": "string", "maxLength": 2000, "description": "Why, for the journal."}
+ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
+TAGS: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 64}
+#: Of templates: ``NAME`` or ``NAME@VERSION``.
+REFERENCE: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[1-9][0-9]{0,8})?$"}
+#: The formats of a query.
+WAIT: Final[Schema] = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 3600,
+    "description": "Wait up to so many seconds until the saga ends or needs an operator.",
+}
+LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
+CURSOR: Final[Schema] = {"type": "string", "maxLength": 200, "description": "The cursor of the page before."}
+
+
+def made_of(
+    properties: Mapping[str, Any], required: Sequence[str] = (), *, closed: bool = True, about: str = ""
+) -> Schema:
+    """An object. ``closed``: it has no other fields; what the API gives may get new ones."""
+    found: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    if required:
+        found["required"] = list(required)
+    if closed:
+        found["additionalProperties"] = False
+    if about:
+        found["description"] = about
+    return found
+
+
+def given(**properties: Any) -> Schema:
+    """An object that the API gives: all these fields, and perhaps others."""
+    return made_of(properties, list(properties), closed=False)
+
+
+def listed(items: Schema) -> Schema:
+    """A list."""
+    return {"type": "array", "items": items}
+
+
+def ref(name: str) -> Schema:
+    """One of the ``COMPONENTS``."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The value may be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+PLAN: Final[Schema] = {"type": "object", "description": "A plan; see docs/plan-format.md and `saga schema`."}
+INPUT: Final[Schema] = {"type": "object", "description": "Values for $input.NAME."}
+BY_PLAN: Final = {"plan": PLAN, "input": INPUT}
+STATUS: Final[Schema] = {"type": "string", "enum": list(SAGA_STATES)}
+
+COMPONENTS: Final[Mapping[str, Schema]] = {
+    "Problem": made_of(
+        {
+            "type": TEXT,
+            "title": TEXT,
+            "status": {"type": "integer"},
+            "detail": TEXT,
+            "code": TEXT,
+            "verdict": {"type": "string", "enum": ["fix", "retry", "resume", "conflict"]},
+            "where": TEXT,
+            "hint": TEXT,
+            "context": ANY_OBJECT,
+            "problems": listed(ref("PlanProblem")),
+        },
+        ["type", "title", "status", "detail", "code"],
+        closed=False,
+        about="An error (RFC 9457); docs/errors.md lists the codes.",
+    ),
+    "PlanProblem": given(code=TEXT, path=TEXT, message=TEXT, hint=TEXT),
+    "Saga": made_of(
+        {
+            "saga_id": ID,
+            "status": STATUS,
+            "goal": TEXT,
+            "steps": listed(ANY_OBJECT),
+            "questions": listed(ANY_OBJECT),
+            "report": ANY_OBJECT,
+            "error": or_null(ANY_OBJECT),
+        },
+        ["saga_id", "status", "goal", "steps", "questions", "report"],
+        closed=False,
+        about="A saga, as `saga show --json` prints it (docs/cli.md).",
+    ),
+    "SagaHead": given(
+        saga_id=ID,
+        status=STATUS,
+        created_ms=COUNT,
+        changed_ms=COUNT,
+        owner=or_null(TEXT),
+        records=COUNT,
+        waiting_messages=COUNT,
+        summary=ANY_OBJECT,
+    ),
+    "SagaPage": given(sagas=listed(ref("SagaHead")), cursor=or_null(TEXT)),
+    "Record": made_of(
+        {"seq": COUNT, "k": TEXT, "at": COUNT},
+        ["seq", "k"],
+        closed=False,
+        about="A record of a journal (docs/semantics.md).",
+    ),
+    "History": given(saga_id=ID, records=listed(ref("Record")), next=COUNT, ended=TRUTH),
+    "Question": made_of(
+        {"saga_id": ID, "question_id": TEXT, "kind": TEXT, "options": listed(TEXT)},
+        ["saga_id"],
+        closed=False,
+        about="An open question, with what an operator needs to know; or a saga that cannot be read (`error`).",
+    ),
+    "QuestionPage": given(questions=listed(ref("Question")), cursor=or_null(TEXT)),
+    "Checked": given(valid=TRUTH, problems=listed(ref("PlanProblem"))),
+    "Rehearsal": given(clean=TRUTH, summary=ANY_OBJECT, goes_well=ANY_OBJECT, scenarios=listed(ANY_OBJECT)),
+    "Planned": made_of({"plan": PLAN}, ["plan"], closed=False),
+    "Undo": made_of({"saga_id": ID}, ["saga_id"], closed=False),
+    "Fork": made_of({"saga_id": ID}, ["saga_id"], closed=False),
+    "EventReceipt": given(event_id=TEXT, disposition=TEXT, repeated=TRUTH, saga_id=TEXT, step=TEXT),
+    "Event": given(
+        name=TEXT, key=TEXT, event_id=TEXT, at_ms=COUNT, disposition=TEXT, saga_id=TEXT, step=TEXT, payload={}
+    ),
+    "Events": given(events=listed(ref("Event"))),
+    "TemplateNames": given(templates=listed(given(name=TEXT, versions=listed(COUNT)))),
+    "Template": given(name=TEXT, version=COUNT, plan=PLAN, input_schema=or_null(ANY_OBJECT)),
+    "Schedule": given(
+        name=TEXT,
+        template=TEXT,
+        cron=TEXT,
+        time_zone=TEXT,
+        every_s=COUNT,
+        input=or_null(ANY_OBJECT),
+        tags=listed(TEXT),
+        overlap=TEXT,
+        catch_up=TEXT,
+        pause_after=COUNT,
+        paused=TRUTH,
+        why=TEXT,
+        next_ms=or_null(COUNT),
+        recent=listed(TEXT),
+        begun=COUNT,
+        skipped=COUNT,
+    ),
+    "Schedules": given(schedules=listed(ref("Schedule"))),
+    "Tools": given(tools=listed(ANY_OBJECT)),
+    "Overview": given(
+        now_ms=COUNT,
+        sagas=ANY_OBJECT,
+        queue=ANY_OBJECT,
+        workers=listed(ANY_OBJECT),
+        owners=ANY_OBJECT,
+        stops=listed({}),
+    ),
+    "Stop": given(scope=TEXT, by=TEXT, note=TEXT, at_ms=COUNT),
+    "Stops": given(stops=listed(ref("Stop"))),
+    "Started": given(saga_id=ID),
+    "StartedAll": given(sagas=listed(ID)),
+}
+
+
+def is_a(name: str, about: str) -> tuple[str, Schema]:
+    """An answer that has the form of a component."""
+    return about, ref(name)

@@ -1,0 +1,158 @@
+"""The settings of the server: the table ``[server]`` of ``saga.toml`` and the options of `saga serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from saga_engine.errors import SettingInvalid
+from saga_engine.settings import TableReader
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may use; 0: any number.
+
+    ``live_sagas``: sagas that have not ended. ``steps_per_s``: steps of the plans that it submits, for each second, as
+    each server counts them.
+    """
+
+    live_sagas: int = 0
+    steps_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant: its sagas are in a ``namespace`` of the store of their own, and its workers serve that one."""
+
+    name: str
+    namespace: str
+    quota: Quota = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How the server listens, whom it lets in, and what a caller may use.
+
+    ``auth``: ``token``, or ``none`` (on the loopback only: any local program is an admin). ``allowed_hosts``: names by
+    which it is reached, beside the loopback's and addresses; ``allowed_origins``: other sites whose pages may call it.
+    ``public_url``: its address as others see it, for callback URLs. ``request_timeout_s``: how long a request may take
+    to arrive. ``requests_per_s`` and ``burst`` limit each token. ``max_streams`` limits the open streams of all, and
+    ``max_streams_each`` those of one token. ``max_wait_s``: the longest ``?wait=``.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8800
+    auth: str = "token"
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    public_url: str = ""
+    max_body_bytes: int = 9 * 2**20
+    request_timeout_s: float = 20.0
+    requests_per_s: float = 100.0
+    burst: int = 200
+    max_connections: int = 2000
+    max_streams: int = 500
+    max_streams_each: int = 50
+    max_wait_s: float = 60.0
+    quota: Quota = Quota()
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.auth not in ("token", "none"):
+            raise SettingInvalid(f"auth of [server] cannot be {self.auth!r}", hint="token, or none (loopback only)")
+        if self.auth == "none" and not self.on_loopback:
+            raise SettingInvalid(
+                f"a server without tokens does not listen on {self.host}: anybody there could run its tools",
+                hint="leave out --auth none and make tokens with `saga token create`, or listen on 127.0.0.1",
+            )
+        for name, least, most in _NUMBERS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise SettingInvalid(f"{name} of [server] must be a number from {least:g} to {most:g}, not {value!r}")
+        for origin in (*self.allowed_origins, *([self.public_url] if self.public_url else [])):
+            if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", origin):
+                raise SettingInvalid(f"{origin!r} is no address of a site", hint="https://console.example.com")
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only programs of this machine reach it."""
+        if self.host in _LOOPBACK_NAMES:
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+_NUMBERS: Final = (
+    ("port", 0, 65535),
+    ("max_body_bytes", 1024, 256 * 2**20),
+    ("request_timeout_s", 0.1, 3600),
+    ("requests_per_s", 0.1, 1e6),
+    ("burst", 1, 1_000_000),
+    ("max_connections", 1, 1_000_000),
+    ("max_streams", 0, 1_000_000),
+    ("max_streams_each", 0, 1_000_000),
+    ("max_wait_s", 0, 3600),
+)
+_WHOLE: Final = ("port", "max_body_bytes", "burst", "max_connections", "max_streams", "max_streams_each")
+
+
+def server_settings(table: Mapping[str, Any], source: str, **given: Any) -> ServerSettings:
+    """The settings of a table ``[server]``; ``given`` that are None were not given. Raises ``SettingInvalid``."""
+    reader = TableReader(f"[server] in {source}", table)
+    found: dict[str, Any] = {}
+    for name in ("host", "auth", "public_url"):
+        found[name] = reader.text(name, getattr(_DEFAULTS, name))
+    for name in ("allowed_hosts", "allowed_origins"):
+        found[name] = _texts(reader, name)
+    for name, least, most in _NUMBERS:
+        found[name] = _number(reader, name, getattr(_DEFAULTS, name), least, most, whole=name in _WHOLE)
+    found["quota"] = _quota(reader)
+    tenants = reader.any("tenants", {})
+    if not isinstance(tenants, Mapping):
+        reader.refuse("tenants", "must be tables", "[server.tenants.NAME]")
+    found["tenants"] = {name: _tenant(name, body, source) for name, body in tenants.items()}
+    reader.end()
+    return ServerSettings(**found | {name: value for name, value in given.items() if value not in (None, [], ())})
+
+
+def _tenant(name: str, body: Any, source: str) -> Tenant:
+    reader = TableReader(f"[server.tenants.{name}] in {source}", body)
+    if not _NAME.fullmatch(name):
+        raise SettingInvalid(f"{name!r} is no name of a tenant", hint="1 to 32 letters, digits, '-' and '_'")
+    namespace = reader.text("namespace", name)
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", namespace):
+        reader.refuse("namespace", "is no namespace of a store", "1 to 32 letters, digits, '-' and '_'")
+    quota = _quota(reader)
+    reader.end()
+    return Tenant(name, namespace, quota)
+
+
+def _quota(reader: TableReader) -> Quota:
+    return Quota(int(_number(reader, "live_sagas", 0, 0, 1e9, whole=True)), _number(reader, "steps_per_s", 0.0, 0, 1e9))
+
+
+def _number(reader: TableReader, name: str, default: float, least: float, most: float, *, whole: bool = False) -> float:
+    value = reader.any(name, default)
+    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not fits or not least <= value <= most:
+        reader.refuse(name, f"must be a {'whole ' if whole else ''}number from {least:g} to {most:g}, not {value!r}")
+    return float(value) if not whole else int(value)
+
+
+def _texts(reader: TableReader, name: str) -> tuple[str, ...]:
+    value = reader.any(name, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        reader.refuse(name, "must be a list of texts")
+    return tuple(value)
+
+
+_DEFAULTS: Final = ServerSettings()

@@ -1,0 +1,129 @@
+"""Server-sent events: records of a saga, resumable by their seq, and the overview."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from saga_engine.errors import RequestInvalid, SagaError
+from saga_engine.server import views
+from saga_engine.server.operation import Incoming
+from saga_engine.server.problems import problem_of
+
+#: A comment is sent after so many seconds of silence; then the token is checked again, too.
+BEAT_S: Final = 10.0
+_LOOK_S: Final = 1.0
+_OPENING: Final = b"retry: 1000\n\n"
+
+
+def event(name: str, body: Any, event_id: int | None = None) -> bytes:
+    """One event. Its JSON has no line breaks."""
+    head = b"" if event_id is None else b"id: %d\n" % event_id
+    return head + f"event: {name}\n".encode() + b"data: " + msgspec.json.encode(body, enc_hook=str) + b"\n\n"
+
+
+async def saga_stream(incoming: Incoming) -> StreamingResponse:
+    """The records after ``Last-Event-ID``, else after ``after``, else all; then those to come, until the saga ends."""
+    saga_id, after = incoming.saga_id, _after(incoming)
+    head = await incoming.engine.store.head(saga_id)
+    if after >= head.length:
+        raise RequestInvalid(
+            f"saga {saga_id} has no record {after}",
+            hint="begin without Last-Event-ID",
+            where="last-event-id",
+            status=409,
+        )
+
+    async def records() -> AsyncGenerator[bytes, None]:
+        async for record in incoming.engine.follow(saga_id, since=after + 1):
+            yield event("record", record, record["seq"])
+        yield event("end", {"saga_id": saga_id})
+
+    return _response(incoming, records())
+
+
+async def overview_stream(incoming: Incoming) -> StreamingResponse:
+    """The overview, whenever something in it but the time has changed."""
+
+    async def overviews() -> AsyncGenerator[bytes, None]:
+        last: dict[str, Any] | None = None
+        while True:
+            now = await views.overview(incoming.engine)
+            steady = {name: value for name, value in now.items() if name not in ("now_ms", "queue")}
+            steady["queued"] = now["queue"]["queued"]
+            if steady != last:
+                last = steady
+                yield event("overview", now)
+            await asyncio.sleep(_LOOK_S)
+
+    return _response(incoming, overviews())
+
+
+def _after(incoming: Incoming) -> int:
+    given = incoming.request.headers.get("last-event-id")
+    if given is None:
+        return int(incoming.query.get("after", -1))
+    if not given.isascii() or not given.isdecimal() or len(given) > 10:
+        raise RequestInvalid("Last-Event-ID is the seq of a record", where="last-event-id")
+    return int(given)
+
+
+def _response(incoming: Incoming, events: AsyncGenerator[bytes, None]) -> StreamingResponse:
+    # Counted before the response begins, so that one too many is refused with a problem.
+    stack = contextlib.ExitStack()
+    stack.enter_context(incoming.desk.streams.opened(incoming.identity.token_id or incoming.identity.who))
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return _Stream(stack, _beating(incoming, events), headers=headers, media_type="text/event-stream")
+
+
+class _Stream(StreamingResponse):
+    """A response that gives back its place among the open streams, however it ends."""
+
+    def __init__(self, stack: contextlib.ExitStack, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._stack = stack
+
+    async def __call__(self, *args: Any) -> None:
+        with self._stack:
+            await super().__call__(*args)
+
+
+async def _next(events: AsyncGenerator[bytes, None]) -> bytes | None:
+    """The next event; None: there are no more. A task cannot end with ``StopAsyncIteration``."""
+    return await anext(events, None)
+
+
+async def _beating(incoming: Incoming, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The events, with comments between them while nothing comes; until the server stops or the token is revoked."""
+    yield _OPENING
+    draining = asyncio.ensure_future(incoming.desk.draining.wait())
+    coming: asyncio.Future[bytes | None] | None = None
+    try:
+        while True:
+            if coming is None:
+                coming = asyncio.ensure_future(_next(events))
+            either: list[asyncio.Future[Any]] = [coming, draining]
+            await asyncio.wait(either, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                found, coming = coming.result(), None
+                if found is None:
+                    return
+                yield found
+            elif draining.done() or not await incoming.desk.still_known(incoming.request):
+                return
+            else:
+                yield b": \n\n"
+    except SagaError as error:
+        yield event("problem", problem_of(error))
+    finally:
+        for task in (coming, draining):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, SagaError):
+                    await task
+        await events.aclose()

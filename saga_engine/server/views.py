@@ -1,0 +1,152 @@
+"""What both the API and the console show, where that takes more than one call of the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.api.stops import stops
+from saga_engine.errors import JournalUnreadable, SagaNotFound
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.ports import Head
+
+_TEXTS: Final = ("description", "use_when", "not_when", "returns")
+_COUNTS: Final = ("driving", "under_way", "concurrency", "begun", "taken", "returned", "refused")
+
+
+def head_body(head: Head) -> dict[str, Any]:
+    """A saga in a list: its head, as `saga list --json` prints it."""
+    return {
+        "saga_id": head.saga_id,
+        "status": head.status,
+        "created_ms": head.created_ms,
+        "changed_ms": head.changed_ms,
+        "owner": head.owner if head.owner_ttl_ms > 0 else None,
+        "records": head.length,
+        "waiting_messages": head.messages,
+        "summary": summary_of(head),
+    }
+
+
+def summary_of(head: Head) -> dict[str, Any]:
+    """The summary in a head; empty if there is none that can be read."""
+    try:
+        found = json.loads(head.summary or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def overview(engine: Coordinator) -> dict[str, Any]:
+    """Sagas by status, the queue, the workers, and the stops that hold."""
+    load = await engine.overview()
+    workers = [_worker(owner, report) for owner, report in sorted(load.reports.items())]
+    return {
+        "now_ms": load.now_ms,
+        "sagas": dict(load.statuses),
+        "queue": {
+            "queued": load.queued,
+            "timed": load.timed,
+            "oldest_wait_ms": None if load.oldest_ms is None else load.now_ms - load.oldest_ms,
+        },
+        "workers": workers,
+        "owners": {
+            "alive": sum(ttl_ms > 0 for ttl_ms in load.owners.values()),
+            "gone": sum(ttl_ms <= 0 for ttl_ms in load.owners.values()),
+        },
+        "stops": [each._asdict() for each in await stops(engine.store)],
+    }
+
+
+def _worker(owner: str, report: bytes) -> dict[str, Any]:
+    body = json.loads(report)
+    return {"owner": owner, "ended": dict(body.get("ended", {})), **{name: body.get(name, 0) for name in _COUNTS}}
+
+
+async def questions(
+    engine: Coordinator, *, limit: int = 100, cursor: str | None = None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """The open questions of a page of sagas, each with its saga, the step and what stands; and the next page's cursor.
+
+    The most recently created sagas come first.
+    """
+    page = await engine.search(asks=True, limit=limit, cursor=cursor)
+    found: list[dict[str, Any]] = []
+    for head in page.sagas:
+        try:
+            body = (await engine.show(head.saga_id)).to_dict(full=False)
+        except SagaNotFound:
+            continue  # purged since
+        except JournalUnreadable as error:
+            found.append({"saga_id": head.saga_id, "status": head.status, "error": error.to_dict()})
+            continue
+        found += questions_of(body, waiting_messages=head.messages)
+    return found, page.cursor
+
+
+def questions_of(body: Mapping[str, Any], *, waiting_messages: int = 0) -> list[dict[str, Any]]:
+    """The open questions of a saga as ``show`` gives it."""
+    from saga_engine.hooks.messages import asks
+
+    names = {step["step_id"]: step["name"] for step in body["steps"]}
+    standing = [
+        {name: step[name] for name in ("step_id", "name", "tool", "status") if name in step}
+        for step in body["steps"]
+        if step["status"] == "SUCCEEDED" and step["kind"] != "read"
+    ]
+    return [
+        {
+            "saga_id": body["saga_id"],
+            "status": body["status"],
+            "goal": body["goal"],
+            "session": "session" in body,
+            **question,
+            "step_name": names.get(question["step_id"], ""),
+            "asks": asks(question["kind"], question["question_id"]),
+            "standing": standing,
+            "waiting_messages": waiting_messages,
+        }
+        for question in body["questions"]
+    ]
+
+
+async def tools(engine: Coordinator) -> list[dict[str, Any]]:
+    """The tools that this server knows: texts, schemas, effects, counters and breakers."""
+    registry = engine.tools
+    names = list(registry.names())
+    guards = engine.store.guard_store()
+    counters, breakers = await guards.counters(names), await guards.breakers(names)
+    found = []
+    for name in names:
+        spec = registry.spec(name)
+        if spec is None:
+            continue
+        state = breakers.get(name)
+        tripped = state is not None and state.tripped
+        found.append(
+            {
+                "name": name,
+                "digest": spec.digest,
+                **{text: getattr(spec, text) for text in _TEXTS},
+                "effect": spec.effect,
+                "undo": spec.undo,
+                "probe": spec.probe,
+                "input_schema": spec.input_schema,
+                "output_schema": spec.output_schema,
+                "counters": {key: int(count) for key, count in counters.get(name, {}).items()},
+                "breaker": {
+                    "state": ("open" if state.opens_ms > 0 else "half-open") if state and tripped else "closed",
+                    "failures": state.failures if state else 0,
+                    "opens_ms": state.opens_ms if state and tripped else 0,
+                },
+            }
+        )
+    return found
+
+
+def template_body(name: str, versions: Sequence[int]) -> dict[str, Any]:
+    """A template in a list."""
+    return {"name": name, "versions": list(versions)}
