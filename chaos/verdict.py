@@ -41,7 +41,7 @@ _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
 _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepWaiting", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled"),
-        *("ApprovalExpired", "StepSkipped", "OutputChecked"),
+        *("ApprovalExpired", "StepSkipped", "OutputChecked", "ChildEnded"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
         *(
             "CallAdded",

@@ -209,6 +209,7 @@ def _match(
             fallback=using,
             before=old.steps[at].before,
             after=old.steps[at].after,
+            child=old.steps[at].child,
         )
     return None
 

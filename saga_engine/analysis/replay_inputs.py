@@ -55,6 +55,7 @@ _MESSAGES: Final = (
     r.CancelRequested,
     r.QuestionResolved,
     r.MessageRefused,
+    r.ChildEnded,
     r.CallAdded,
     r.PartialCompensationRequested,
     r.SessionClosed,

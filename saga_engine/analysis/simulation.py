@@ -48,6 +48,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "unanswered": "nobody answers what it asks",
     "no-event": "the event that it waits for does not come",
     "not-computable": "its computation has no result",
+    "child-undone": "its child saga fails and is undone",
     "skipped": "its conditions do not hold",
     "output-fails": "its output means failure",
 }
@@ -55,9 +56,11 @@ _WORDS: Final[dict[FaultKind, str]] = {
 _FAILS: Final[dict[str, FaultKind]] = {
     "ask": "unanswered",
     "compute": "not-computable",
+    "saga": "child-undone",
     "wait": "no-event",
 }
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
+    "child-undone": "the undo of the child saga of step {} cannot be made",
     "refused": "the undo of step {} fails permanently",
     "lost-happened": "the undo of step {} happens, and its response is lost or its tool raises",
     "lost-not-happened": "the undo of step {} does not happen, and there is no response",
@@ -293,7 +296,9 @@ class _Stage:
             yield _Point(Fault(kind, index))
         if index in self._undos:
             watched = any(serving.before is not None for serving in step.servings())
-            for kind in (kind for kind in _UNDO_WORDS if watched or kind != "drift"):
+            for kind in _UNDO_WORDS:
+                if (kind == "child-undone") is not (step.child is not None) or (kind == "drift" and not watched):
+                    continue
                 yield _Point(Fault(kind, index, COMPENSATE), self._undos[index])
 
 

@@ -37,7 +37,9 @@ from saga_engine.core.messages import Message, answer
 from saga_engine.core.settling import facts
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
-from saga_engine.core.steps import ask
+from saga_engine.core.steps import ask, child
+from saga_engine.core.waiting_records import ChildEnd
+from saga_engine.core.waits import Wait
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
 from saga_engine.plan.sample_outputs import Outputs, failing, skipping, without_result
 from saga_engine.plan.tool_spec import ToolSpec
@@ -58,6 +60,7 @@ FaultKind = Literal[
     "unanswered",
     "no-event",
     "not-computable",
+    "child-undone",
     "skipped",
     "output-fails",
 ]
@@ -85,8 +88,9 @@ class Fault(NamedTuple):
     response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
     dies before the outcome is journalled. ``drift``: before the undo somebody else changes what the step changed.
     ``cancel``, ``deadline``: right after the step happened. ``unanswered``: nobody answers what the step asks.
-    ``no-event``: what it waits for never comes. ``not-computable``: its computation has no result. ``skipped``: its
-    ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
+    ``no-event``: what it waits for never comes. ``not-computable``: its computation has no result. ``child-undone``:
+    its child saga fails and is undone; backward, the child cannot be undone. ``skipped``: its ``when`` does not hold.
+    ``output-fails``: its ``failed_when`` holds.
     """
 
     kind: FaultKind
@@ -238,7 +242,32 @@ class _Run:
                 self._order[index] = None
                 self._afterwards(index)
                 return True
+            if wait.on == "child":
+                self._child_ends(index, wait)
+                return True
         return False
+
+    def _child_ends(self, index: int, wait: Wait) -> None:
+        """A child saga, or the undo of one, ends well unless a fault says otherwise: then nothing of it is left."""
+        saga_id, key = wait.about["saga"], self._plan.steps[index].key
+        self._calls += 1
+        forward = wait.direction == FORWARD
+        if (index, wait.direction) in self._faults:
+            error = ErrorInfo("child_undone", f"child saga {saga_id} did not complete")
+            end = ChildEnd(saga_id, t.COMPENSATED if forward else "", error=error)
+        elif forward:
+            end = ChildEnd(saga_id, t.COMPLETED, self._outputs[index, 0])
+            if self._plan.steps[index].kind != "read":
+                self._world.standing[index] = 1
+            self._order[index] = None
+        else:
+            end = ChildEnd(saga_id, t.COMPENSATED)
+            self._world.standing[index] = 0
+        if not forward:
+            self._undone.add(index)
+        self._settle(child.ended(self._state, key, end, self._now))
+        if end.status == t.COMPLETED:
+            self._afterwards(index)
 
     def _answer_to(self, asked: OpenQuestion) -> r.QuestionResolved:
         sample = self._outputs[asked.step, 0]["answer"]

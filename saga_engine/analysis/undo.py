@@ -71,6 +71,7 @@ def choose_undo(old: State, records: Iterable[r.AnyRecord], to: str, owners: Map
                 before=step.before,
                 after=step.after,
                 owner=owner,
+                child=step.child,
             )
         )
         if compiled.kind == "read" or (compiled.builtin and owner == old.saga_id):
@@ -79,6 +80,8 @@ def choose_undo(old: State, records: Iterable[r.AnyRecord], to: str, owners: Map
             found.elsewhere[compiled.key] = owner
         elif old.acting(compiled.index).rollback is not None:
             found.undoes.insert(0, compiled.key)
+            if compiled.kind in ("pivot", "irreversible"):  # a child: a part of it remains
+                found.remains.append(compiled.key)
         elif compiled.semantic:
             found.undoes.insert(0, compiled.key)
             found.semantic.append(compiled.key)

@@ -113,6 +113,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             semantic=semantic,
             observers=Observers(observers, start_in_thread),
             on_wait=on_wait,
+            limits=limits,
         )
 
     @classmethod

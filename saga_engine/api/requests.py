@@ -34,6 +34,10 @@ NOT_IN_TEMPORAL: Final = {
         "steps with 'each' are not for Temporal yet",
         "run the plan with a store, or call a tool that takes the whole list",
     ),
+    "saga": (
+        "steps that run a child saga are not for Temporal: parent and child tell each other through a store",
+        "run the plan with a store, or write the child's steps into it",
+    ),
     "wait": (
         "steps that wait for an event are not for Temporal: events and waits find each other in a store",
         "run the plan with a store, or let a tool wait",
@@ -58,7 +62,7 @@ def checked(
 
 
 def require_no_events(words: Iterable[str]) -> None:
-    """Raises ``RuntimeUnsupported`` for the word of a step that waits for an event, or that has a list."""
+    """Raises ``RuntimeUnsupported`` for the word of a step that waits for an event, runs a child, or has a list."""
     words = set(words)
     for word, (message, hint) in NOT_IN_TEMPORAL.items():
         if word in words:

@@ -44,6 +44,7 @@ _STATES: Final = {
     "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
     "StepWaiting": ("waits", "waits"),
+    "ChildEnded": ("its child has ended", "the undo of its child has ended"),
     "StepSkipped": ("skipped", "skipped"),
     "OutputChecked": ("output checked", "output checked"),
     "EffectReused": ("reused", "reused"),
@@ -63,7 +64,7 @@ _STATES: Final = {
 _ENDED: Final = frozenset(
     {
         *("StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"),
-        *("StepUnsettled", "StepSkipped", "OutputChecked"),
+        *("StepUnsettled", "StepSkipped", "OutputChecked", "ChildEnded"),
     }
 )
 _ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused", "StepSkipped"})
@@ -164,10 +165,24 @@ class Progress:
         kind = type(record).__name__
         with self._lock:
             self._now_ms = record.at
-            if kind in _STATES and not _OF_SESSION.fullmatch(getattr(record, "question", "")):
+            if self.saga_id and saga_id.startswith(f"{self.saga_id}."):
+                self._child(saga_id, kind, record)
+            elif kind in _STATES and not _OF_SESSION.fullmatch(getattr(record, "question", "")):
                 self._step(saga_id, kind, record)
             elif kind not in _UNTOLD:
                 self._saga(saga_id, kind, record)
+
+    def _child(self, saga_id: str, kind: str, record: Any) -> None:
+        """A child of the saga, which has steps of its own: only exceptional events."""
+        if kind in _ROUTINE or kind in _UNTOLD:
+            return
+        words = _saga_words(kind, record) if kind not in _STATES else ""
+        if not words:
+            row = _Row(f"step {shown(record.step, 64)}")
+            row.state = _STATES[kind][getattr(record, "direction", "forward") != "forward"]
+            row.note = _remark(kind, record)
+            words = _plain(row)
+        self._print(f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}")
 
     def _step(self, saga_id: str, kind: str, record: Any) -> None:
         if self._many and kind in _ROUTINE:
@@ -189,16 +204,21 @@ class Progress:
         if not made:
             self._calls[place] = max(self._calls.get(place, 0) - 1, 0)
         row.took = times.between(row.since_ms, record.at) if made and kind != "StepIntended" else ""
+        ended = kind == "ChildEnded" and record.status == ("COMPENSATED" if backward else "COMPLETED")
         decided = kind == "QuestionResolved" and record.decision not in ("retry", "undo")
         if kind in _ENDED or decided:
             del self._active[place]
             self._ended.append(row)
-            if kind in ("StepSucceeded", "EffectReused") or (decided and record.decision in ("happened", "undone")):
+            if (
+                kind in ("StepSucceeded", "EffectReused")
+                or ended
+                or (decided and record.decision in ("happened", "undone"))
+            ):
                 self._done += not backward and saga_id not in self._ending
                 self._undone += backward
         if not backward and not self._many and saga_id not in self._ending:
             (self._stuck.add if place not in self._active else self._stuck.discard)(record.step)
-            if kind in ("StepSucceeded", "EffectReused") or decided:
+            if kind in ("StepSucceeded", "EffectReused") or ended or decided:
                 self._stuck.discard(record.step)
         if self._many:
             self._active.clear()
@@ -222,7 +242,9 @@ class Progress:
             self._learn(kind, record)
         if kind == "FinallyStarted":
             self._ending.add(saga_id)
-        line = f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}"
+        self._print(f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}")
+
+    def _print(self, line: str) -> None:
         if self._live is not None:
             self._live.console.print(line)
         else:
@@ -369,6 +391,12 @@ def _remark(kind: str, record: Any) -> str:
         return shown(record.kind, _NOTE_CHARS) + (f", rule {shown(record.rule, 40)}" if record.rule else "")
     if kind == "StepSucceeded" and record.via != "call":
         return known_by(record.via, record.source, record.age_ms)
+    if kind == "StepWaiting" and record.on == "child":
+        return f"for saga {shown(record.about['saga'], _NOTE_CHARS)}"
+    if kind == "ChildEnded":
+        left = f", left in place: {shown(', '.join(record.left), _NOTE_CHARS)}" if record.left else ""
+        why = "" if record.error is None else f" ({shown(record.error.message, _NOTE_CHARS)})"
+        return f"saga {shown(record.saga, _NOTE_CHARS)}: {record.status or 'could not begin'}{left or why}"
     if kind == "StepSkipped":
         return shown(record.why, _NOTE_CHARS)
     if kind == "StepWaiting":

@@ -26,7 +26,7 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Proposal
 from saga_engine.errors import BindingUnresolved, JournalUnreadable, SagaError
 from saga_engine.plan.bindings import Template
-from saga_engine.plan.compiled import CompiledStep, Params
+from saga_engine.plan.compiled import CompiledStep, Params, Scope, WithoutList
 from saga_engine.plan.each import ItemParams
 
 _T = TypeVar("_T", bound=r.AnyRecord)
@@ -58,6 +58,8 @@ _FORM: Final = frozenset(
 )
 #: The engine's own answers; any other is an option of the plan's.
 _WORDS: Final = frozenset(option for options in OPTIONS.values() for option in options) | {"answer", "ask-again"}
+#: The records with the output of a step.
+_RETURNED: Final = (r.StepSucceeded, r.ChildEnded, r.EffectReused)
 #: Hashes of values of which all but a few digits may be known: those can be guessed.
 _DIGESTS: Final = ("digest", "call", "fingerprint")
 
@@ -90,6 +92,12 @@ class Mask:
     def names(self, *tools: str) -> frozenset[str]:
         """The sensitive params of these tools."""
         return frozenset().union(*(self._marks.get(tool, ()) for tool in tools))
+
+    def found(self, value: Any) -> Iterator[str]:
+        """The texts in a value that contain something sensitive."""
+        for text in dict.fromkeys(_leaves(value)):
+            if self.value(text) != text:
+                yield text
 
     def params(self, params: Any, *tools: str) -> Any:
         """Params of a call of one of these tools, or of the undo of one, as views may show them."""
@@ -147,8 +155,8 @@ class Mask:
         """A record as plain JSON; ``tools`` are those that its ``params`` may be for."""
         made = dict(body)
         for name, value in body.items():
-            if name in _DIGESTS and value:
-                made[name] = REDACTED
+            if (name in _DIGESTS or name == "hidden") and value:
+                made[name] = [REDACTED] if name == "hidden" else REDACTED
             elif name in _SAID or (name == "options" and body.get("kind") == "ask"):
                 made[name] = self._field(name, value, tools)
             elif name == "decision" and value not in _WORDS:
@@ -283,8 +291,7 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
         for step in state.plan.steps[first : first + len(record.items)]:
             _learn_step(mask, state, step)
         return
-    learns = r.CallAdded | r.StepIntended | r.StepBegun | r.StepSucceeded | r.StepEscalated | r.EffectReused
-    if index < 0 or not isinstance(record, learns):
+    if index < 0 or not isinstance(record, (r.CallAdded, r.StepIntended, r.StepBegun, r.StepEscalated, *_RETURNED)):
         return
     step = state.plan.steps[index]
     _learn_step(mask, state, step)
@@ -292,7 +299,7 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
         _learn_image(mask, getattr(record, name, None), mask.names(*tools_of(state, record)))
     if isinstance(record, r.StepIntended) and isinstance(record.params, dict):
         _learn_params(mask, record.params, mask.names(*tools_of(state, record)))
-    elif isinstance(record, r.StepSucceeded | r.EffectReused) and getattr(record, "direction", FORWARD) == FORWARD:
+    elif isinstance(record, _RETURNED) and getattr(record, "direction", FORWARD) == FORWARD:
         for other in step.dependents:
             if step.key in state.plan.steps[other].params.outputs:
                 _learn_step(mask, state, state.plan.steps[other])
@@ -312,6 +319,11 @@ def tools_of_step(step: CompiledStep) -> list[str]:
 
 
 def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
+    if step.child is not None:
+        for text in state.steps[step.index].hidden if step.index < len(state.steps) else ():
+            mask.learn(text)
+        _learn_child(mask, step, _AtHand(state))
+        return
     names = mask.names(*tools_of_step(step))
     if not names:
         return
@@ -328,7 +340,40 @@ def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
         _learn_params(mask, undo.params, names)
 
 
-def _partly(params: Params, names: frozenset[str], scope: StateScope) -> Mapping[str, Any]:
+def _learn_child(mask: Mask, step: CompiledStep, scope: Scope) -> None:
+    """What is sensitive to a child: in its plan, and in the input that it gets."""
+    child = step.child
+    assert child is not None
+    inner = _ChildScope({**child.input, **child.given.partly(child.given.raw, scope)})
+    for each in child.steps:
+        if each.child is not None:
+            _learn_child(mask, each, inner)
+        names = mask.names(*tools_of_step(each))
+        for call in each.calls() if names else ():
+            _learn_params(mask, _partly(call.params, names, inner), names)
+
+
+class _ChildScope(WithoutList):
+    """The values that are known of a child before it has run: its input."""
+
+    __slots__ = ("input",)
+
+    saga_id = ""
+    end: Mapping[str, Any] = {}
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.input = given
+
+    def output(self, step_key: str) -> Any:
+        raise BindingUnresolved(f"step {step_key} of a child", step=step_key)
+
+    params = key = output
+
+    def secret(self, name: str) -> str:
+        return f"$secret.{name}"
+
+
+def _partly(params: Params, names: frozenset[str], scope: Scope) -> Mapping[str, Any]:
     """Those of the params that are known now."""
     if isinstance(params, Template | ItemParams):
         return params.partly(names, scope)

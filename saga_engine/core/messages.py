@@ -21,7 +21,8 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
-from saga_engine.core.steps import ask, wait
+from saga_engine.core.steps import ask, child, wait
+from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
@@ -56,7 +57,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    kind: Literal["cancel", "resolve", "amend", "transfer", "close", "keep", "event"]
+    kind: Literal["cancel", "resolve", "amend", "transfer", "close", "keep", "event", "child"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -73,6 +74,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Of ``event``, whose ``id`` is the event's: its name and key. ``output`` is its payload.
     event: str = ""
     key: str = ""
+    #: Of ``child``: the saga that ``step`` waits for has ended.
+    end: ChildEnd | None = None
 
     def __post_init__(self) -> None:
         plain({"by": self.by, "note": self.note, "step": self.step, "decision": self.decision, "reason": self.reason})
@@ -127,6 +130,8 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "event":
             event = wait.Event(message.id, message.event, message.key, message.output)
             return wait.arrived(state, message.step, event, now_ms)
+        if message.kind == "child" and message.end is not None:
+            return child.ended(state, message.step, message.end, now_ms, message.id)
         if message.kind == "close":
             return _close(state, message, now_ms)
         if message.kind == "keep":

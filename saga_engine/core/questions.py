@@ -83,6 +83,9 @@ def escalate(  # noqa: PLR0917
         options = OPTIONS["undo-failed"]
     elif kind == "step-failed" and state.past_pivot:
         options = tuple(option for option in options if option != "not-happened")
+    elif kind == "step-failed" and state.plan.steps[index].child is not None:
+        # What a child did is its own: nobody can say that it happened, and then have it undone.
+        options = tuple(option for option in options if option != "happened")
     elif not state.still_wanted(index, direction):
         options = tuple(option for option in options if option != "retry")
     if found is not None and kind == "undo-in-doubt":

@@ -20,7 +20,9 @@ from saga_engine.core.each_records import EachExpanded as EachExpanded
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
-from saga_engine.core.waits import WaitsOn
+from saga_engine.core.waiting_records import ChildEnded as ChildEnded
+from saga_engine.core.waiting_records import Parent as Parent
+from saga_engine.core.waiting_records import StepWaiting as StepWaiting
 from saga_engine.plan.operator_limits import Limits
 
 
@@ -33,7 +35,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
     reuses, ``undo_of`` that of the completed one that it undoes. ``limits`` are the operator's on that day; None: no
     other than the engine's. ``tags`` are the saga's own, beside those of its plan. ``template`` is the
-    ``NAME@VERSION`` of the template that its plan comes from.
+    ``NAME@VERSION`` of the template that its plan comes from. ``parent`` waits for its end.
     """
 
     saga_id: str
@@ -53,6 +55,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     refs: dict[str, ValueRef] = {}
     limits: Limits | None = None
     undo_of: str = ""
+    parent: Parent | None = None
 
 
 class SagaResumed(Record, frozen=True, tag=True):
@@ -101,19 +104,6 @@ class StepBegun(Record, frozen=True, tag=True):
     direction: Direction = FORWARD
     before: dict[str, Any] | None = None
     refs: dict[str, ValueRef] = {}
-
-
-class StepWaiting(Record, frozen=True, tag=True):
-    """A built-in step waits from here on; it holds no task and no worker's place.
-
-    ``on``: what ends the wait. ``due_ms``: when it ends by itself (Unix ms on the store's clock); None: never.
-    ``about``: what it waits for.
-    """
-
-    step: str
-    on: WaitsOn
-    due_ms: int | None = None
-    about: Any = None
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -385,6 +375,7 @@ class EffectReused(Record, frozen=True, tag=True):
 
     ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's fallbacks it was.
     ``before`` and ``after`` are its images. ``owner``: the saga that owns it instead; only its output is known here.
+    ``child``: the saga whose effects it has.
     """
 
     step: str
@@ -397,6 +388,7 @@ class EffectReused(Record, frozen=True, tag=True):
     after: dict[str, Any] | None = None
     refs: dict[str, ValueRef] = {}
     owner: str = ""
+    child: str = ""
 
 
 class UndoRequested(Record, frozen=True, tag=True):
@@ -545,6 +537,7 @@ AnyRecord = (
     | StepQueued
     | StepBegun
     | StepWaiting
+    | ChildEnded
     | StepSucceeded
     | StepSkipped
     | OutputChecked

@@ -47,6 +47,7 @@ def _masked(state: State) -> dict[str, Any]:
         **({"ending": state.ending.status} if state.ending is not None and not state.ended_at else {}),
         "goal": state.plan.goal,
         **({"session": "open" if state.open else "closed"} if state.session else {}),
+        **_links(state),
         **_undo_links(state),
         "started_ms": state.started_at,
         "ended_ms": state.ended_at or None,
@@ -63,6 +64,12 @@ def _items_behind_lists(state: State, shown: list[Any]) -> list[Any]:
     pairs = zip(state.plan.steps, shown, strict=True)
     places = [((of.index, -1) if of.item is None else (of.item.parent, of.item.number), body) for of, body in pairs]
     return [body for _, body in sorted(places, key=lambda each: each[0])]
+
+
+def _links(state: State) -> dict[str, Any]:
+    """The saga that waits for this one."""
+    parent = state.parent
+    return {} if parent is None else {"parent": {"saga_id": parent.saga, "step_id": parent.step}}
 
 
 def _undo_links(state: State) -> dict[str, str]:
@@ -163,6 +170,8 @@ def report(state: State, status: str = "") -> dict[str, Any]:
 
 
 def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) -> str | None:
+    if step.left and (step.status in (t.FAILED, t.COMPENSATED, t.RESOLVED) or (step.effect and not state.backward)):
+        return "left_in_place"  # a child of it ended, and left something
     if step.status == t.RESOLVED:
         return "left_in_place" if step.accepted else "compensated"
     if step.status == t.COMPENSATED:
@@ -234,6 +243,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["waits"] = {"on": wait.on, "due_ms": wait.due, "about": wait.about}
     if compiled.index in state.ask_later:
         body["model_asked_ms"] = state.ask_later[compiled.index].due
+    if step.child:
+        body["child"] = {"saga_id": step.child, **({"left": list(step.left)} if step.left else {})}
     if any(compiled.key in each.addition.dropped for each in state.added):
         body["dropped"] = True
     if compiled.compensates is not None:
@@ -438,6 +449,10 @@ def summary(state: State) -> dict[str, Any]:
     due = state.next_overdue()
     if due is not None:
         body["due_ms"] = due
+    if state.parent is not None:
+        body["parent"] = state.parent.saga
+    if state.children():
+        body["children"] = len(state.children())
     if state.waits and state.only_waits():
         body["waits"] = len(state.waits)
         body["wakes_ms"] = state.next_due(state.at)

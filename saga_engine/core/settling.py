@@ -15,6 +15,7 @@ from saga_engine.core.questions import escalate
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import CallState, Doubt
 from saga_engine.core.steps import begin
+from saga_engine.core.steps.child import begin_undo
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
@@ -70,6 +71,8 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
     step, at = state.plan.steps[index], state.steps[index]
     if (step.builtin or step.when is not None) and direction == FORWARD and (made := begin(state, index, now)):
         return made
+    if step.child is not None:
+        return begin_undo(state, index, now)
     serving = state.serving(index, direction)
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND

@@ -110,6 +110,7 @@ class State:
         "at",
         "calls",
         "denied",
+        "depth",
         "digest",
         "doubts",
         "ended_at",
@@ -125,6 +126,7 @@ class State:
         "lists",
         "notices",
         "open",
+        "parent",
         "passed",
         "phase",
         "plan",
@@ -217,6 +219,9 @@ class State:
         self.session = self.open = started.session
         #: The completed saga that this one undoes. The pivot of that one holds nothing back: it remains.
         self.undo_of = started.undo_of
+        #: The saga that waits for this one, and how many are above it.
+        self.parent = started.parent
+        self.depth = 0 if started.parent is None else started.parent.depth
 
     @property
     def backward(self) -> bool:
@@ -246,8 +251,12 @@ class State:
         return None if self.status in SAGA_FINAL else self.deadline_ms
 
     def calls_forward(self) -> bool:
-        """Whether a forward call, or its probe, is in flight."""
-        return any(direction == FORWARD for _, direction in self.in_flight)
+        """Whether a forward call, or its probe, is in flight, or a child saga runs: its end is awaited like theirs."""
+        return any(direction == FORWARD for _, direction in self.in_flight) or bool(self.children())
+
+    def children(self) -> list[int]:
+        """The steps that wait for a child saga, or for the undo of one."""
+        return [index for index, wait in self.waits.items() if wait.on == "child"]
 
     def is_done(self) -> bool:
         """Whether every step happened that is still wanted, no call can be added, and no rollback has not ended."""
@@ -255,7 +264,7 @@ class State:
 
     def is_undone(self) -> bool:
         """Whether every undo has ended, and also every call of a semantic compensation."""
-        return not (self.undo_open or self.in_flight or self.waiting or self.doubts or self.questions)
+        return not (self.undo_open or self.in_flight or self.waiting or self.waits or self.doubts or self.questions)
 
     @property
     def past_pivot(self) -> bool:

@@ -185,6 +185,9 @@ class StepState(msgspec.Struct, eq=False):
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
     event: str = ""  # the id of the event that ended its wait
+    child: str = ""  # the saga that it started last, whose effects are its own
+    left: list[str] = []  # what remains of the sagas that it started: ids of their steps
+    hidden: list[str] = []  # texts in its output that no view shows
     semantic: Semantic | None = None  # None: no model has answered about it
     settled: bool = False  # its dependents may start: it happened, was skipped, or failed and the saga goes on
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from saga_engine._version import __version__
-from saga_engine.core.records import SagaStarted
+from saga_engine.core.records import Parent, SagaStarted
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 
@@ -32,6 +32,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     #: Of an undo: the first record of the completed saga, whose plan and tools are those of that day.
     undoes: SagaStarted | None = None
     template: str = ""
+    #: What waits for the end of this one.
+    parent: Parent | None = None
 
     def started(self, at_ms: int) -> SagaStarted:
         """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
@@ -46,6 +48,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 engine=__version__,
                 fork_of="",
                 undo_of=self.undoes.saga_id,
+                parent=self.parent,
             )
         return SagaStarted(
             at=at_ms,
@@ -64,4 +67,5 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             limits=None if self.limits == NO_LIMITS else self.limits,
             tags=list(self.tags),
             template=self.template,
+            parent=self.parent,
         )

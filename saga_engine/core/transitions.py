@@ -13,7 +13,7 @@ The rules, in words:
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, an operator.
 * What an undo achieved is never guessed: COMPENSATED needs its answer, or those of its semantic compensation;
-  RESOLVED needs an operator.
+  RESOLVED needs an operator, or the end of the saga that undid a child.
 
 The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with
 no model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these
@@ -138,6 +138,8 @@ STEP_TRANSITIONS: Final = (
         ESCALATED,
     ),
     ("resolve", [ESCALATED], RESOLVED),
+    # the undo of its child left something: that was accepted, or declared, there
+    ("leave", [COMPENSATING], RESOLVED),
 )
 _SETTLED: Final = Guard[StepState]("no doubt", lambda step: step.forward.doubt is None)
 STEP_GUARDS: Final[Mapping[str, Guard[StepState]]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from saga_engine.core.effects import FORWARD, Direction
+
 #: What ends a wait, beside its due time and the turn of the saga.
 WaitsOn = Literal["timer", "event", "decision", "child"]
 
@@ -14,3 +16,4 @@ class Wait(NamedTuple):
     on: WaitsOn
     due: int | None = None
     about: Any = None
+    direction: Direction = FORWARD

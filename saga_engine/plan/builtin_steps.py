@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.ask import ask_output, check_ask
+from saga_engine.plan.child import OUTPUT
 from saga_engine.plan.sleep import check_sleep
 from saga_engine.plan.tool_spec import Effect, ToolSpec
 from saga_engine.plan.value_schema import ValueSchema
@@ -27,6 +28,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {"ask": check_ask, "sleep": check_sleep, 
 #: The schema of its output, if its body determines one.
 _OUTPUTS: Final[Mapping[str, Callable[[Any], dict[str, Any] | None]]] = {
     "ask": ask_output,
+    "saga": lambda _: dict(OUTPUT),
     "sleep": lambda _: {"type": "null"},
     "wait": wait_output,
 }

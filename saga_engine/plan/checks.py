@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template, starts_binding
 from saga_engine.plan.builtin_steps import check_builtin
+from saga_engine.plan.child import check_children
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.limits import MAX_ITEMS
@@ -53,6 +54,7 @@ def examine(made: Draft) -> None:
             if step.index in made.each:
                 check_each(made, step)
     _check_pivot(made, acyclic=acyclic)
+    check_children(made)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.absence import Absence
+from saga_engine.plan.child import CompiledChild
 from saga_engine.plan.limits import MAX_PARALLEL
 from saga_engine.plan.tool_spec import After, RetryPolicy, ToolSpec
 
@@ -213,7 +214,7 @@ class CompiledStep:
     ``when``: it runs only if these hold. ``failed_when``: with such an output it failed. ``continues``: the saga goes
     on if it fails; ``tolerates``: it goes on if the step fails with this error code. ``each``: it has a list, which
     ``params`` hold, and ``items`` is the index of the first step that an item of the list got; ``item``: it is such a
-    step.
+    step. ``child``: the plan of a child saga, which has no calls here; its ``rollback`` has no tool.
     """
 
     index: int
@@ -242,6 +243,7 @@ class CompiledStep:
     items: int = -1
     item: Item | None = None
     before: CompiledRead | None = None
+    child: CompiledChild | None = None
 
     def servings(self) -> Iterator[Serving]:
         """The forward calls that may serve it, or each item of its list: its own, then its fallbacks."""
@@ -261,7 +263,7 @@ class CompiledStep:
                 yield serving.rollback
                 if serving.rollback.absent is not None:
                     yield serving.rollback.absent
-        if self.builtin and self.rollback is not None:
+        if self.builtin and self.rollback is not None and self.child is None:
             yield self.rollback
 
     @property

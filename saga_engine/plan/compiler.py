@@ -81,6 +81,9 @@ def compile_draft(made: Draft) -> CompiledPlan:
         steps[index] = over_list(steps[index], each.of, each.when, parallel=each.parallel, collect=each.collect)
     calls = [call for step in [*steps, *final] for call in step.calls()]
     specs = {call.tool: call.spec for call in calls if call.spec is not None}
+    sensitive = {name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive}
+    for step in steps:
+        sensitive |= {} if step.child is None else step.child.sensitive
     secrets = [name for call in calls for name in sorted(call.params.secrets)]
     return CompiledPlan(
         goal=plan.goal,
@@ -98,7 +101,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         undos=dict(_registered_undos(steps)),
         reads=reads,
         tool_digests={name: spec.digest for name, spec in specs.items()},
-        sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
+        sensitive=sensitive,
         images=any(serving.before is not None for step in [*steps, *final] for serving in step.servings()),
         secrets=tuple(dict.fromkeys(secrets)),
     )

@@ -12,6 +12,8 @@ from saga_engine.plan.before_images import ReadParams
 from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, tolerated
 from saga_engine.plan.compiled import CompiledFallback, CompiledRead, CompiledRollback, CompiledStep, Serving
+from saga_engine.plan.child import KIND as CHILD
+from saga_engine.plan.child import OUTPUT, compile_child, shown_body
 from saga_engine.plan.compute import computation
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
@@ -95,6 +97,8 @@ class Draft:
     problems: Problems = field(default_factory=Problems)
     #: The steps of ``finally`` as a draft of their own, behind all steps of this one (``final_steps``).
     final: Draft | None = None
+    #: How many levels below the first plan: a child's plan is inside its parent's.
+    level: int = 0
 
 
 def draft(
@@ -108,13 +112,14 @@ def draft(
     dropped: frozenset[str] = frozenset(),
     compensates: Mapping[int, str] | None = None,
     blocks: Sequence[Block] = (),
+    level: int = 0,
 ) -> Draft:
     """Assemble a draft; wrong bindings and keys become problems of the draft.
 
     ``compensates`` maps the index of a step to the key of the step it compensates for. ``blocks`` are the additions.
     """
     values = {**plan.input, **plain(dict(given))} if given else plan.input
-    made = Draft(plan, values, catalog, check_from, dropped, by_key={}, blocks=blocks)
+    made = Draft(plan, values, catalog, check_from, dropped, by_key={}, blocks=blocks, level=level)
     for index, step in enumerate(plan.steps):
         if step.key in made.by_key:
             first = made.by_key[step.key]
@@ -248,7 +253,9 @@ class _Drafter:
             params: Template = computation(self._binder, self._made.problems, body, written.key, path)
             self._note(params, index, None, path)
         else:
-            params = self._template({word: body}, index, written.key, None, path)
+            params = self._template({word: shown_body(body) if word == CHILD else body}, index, written.key, None, path)
+        if word == CHILD:
+            return self._child(index, written, body, params, path)
         undone = written.rollback is not None
         step = CompiledStep(
             index=index,
@@ -269,6 +276,44 @@ class _Drafter:
         )
         step.rollback = self._rollback(step, step, written.rollback, path, step.key) if undone else None
         return step
+
+    def _child(self, index: int, written: Step, body: dict[str, Any], params: Template, path: Path) -> CompiledStep:
+        """A step that runs another saga: undone as a whole, and of the kind that its steps make it."""
+        made, journalled = self._made, self._reads is not None and index < self._made.check_from
+        catalog = None if journalled else made.catalog
+        child = None
+        if not self._end:  # refused there
+            child = compile_child(made.problems, body, params, catalog, made.by_key, made.level, (*path, CHILD))
+        kind: Kind = "read" if child is None else child.kind()
+        if kind not in {"pivot", "irreversible"} and journalled:
+            kind = "read" if written.key in (self._reads or ()) else "compensatable"
+        if index in self._compensates or self._end:
+            kind = self._kind(index, written, None)
+        schema = dict(OUTPUT) if child is None else child.output_schema()
+        spec = replace(
+            builtin_spec(CHILD, body),
+            output_schema=schema,
+            effect="read" if kind == "read" else "write",
+            semantic="never",
+        )
+        undo = CompiledRollback("", spec, Template({}, None, ()), DEFAULT.retry, DEFAULT.timeout_s, needs_output=False)
+        return CompiledStep(
+            index=index,
+            step_id=written.step_id,
+            key=written.key,
+            name=written.title,
+            kind=kind,
+            tool="",
+            spec=spec,
+            params=params,
+            rollback=None if kind == "read" else undo,
+            retry=DEFAULT.retry,
+            timeout_s=DEFAULT.timeout_s,
+            deps=(),
+            data_deps=frozenset(),
+            builtin=CHILD,
+            child=child,
+        )
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
         if self._end:

@@ -17,6 +17,9 @@ MAX_PARALLEL = 64
 MAX_ITEMS = 1000
 #: Additions of steps to one saga while it runs.
 MAX_ADDITIONS = 32
+#: How many levels of child sagas a saga may have below it, and how many child sagas in all.
+MAX_CHILD_DEPTH = 3
+MAX_CHILDREN = 100
 #: Fallbacks of one step.
 MAX_FALLBACKS = 8
 #: Problems that are listed; further ones are only counted.

@@ -220,8 +220,22 @@ class Each(_Model):
     )
 
 
+class Child(_Model):
+    """A child saga: a saga of its own, which the step starts and waits for."""
+
+    plan: _Values | None = Field(
+        None, description="The plan of the child, as this one. Its bindings find its own steps and input."
+    )
+    template: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None, description="In place of a plan: the name of a template in the store, or 'NAME@VERSION'."
+    )
+    input: _Values = Field(
+        default_factory=dict, description="The input of the child. It may bind: {'city': '$output.step_1.city'}."
+    )
+
+
 #: The words of built-in steps: each is a field of a step, in place of ``tool``.
-BUILTINS: Final = ("ask", "compute", "sleep", "wait")
+BUILTINS: Final = ("ask", "compute", "saga", "sleep", "wait")
 #: Fields that belong to a call of a tool alone.
 _OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback", "each")
 
@@ -250,6 +264,9 @@ class Step(_Model):
             "In place of a tool: an exact computation, such as {'multiply': ['$output.step_1.price', 2]}. Its result "
             "is the step's output."
         ),
+    )
+    saga: Child | None = Field(
+        None, description="In place of a tool: run another saga. Its outputs are the step's output."
     )
     sleep: _Wait | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | Until | None = Field(
         None,
@@ -410,6 +427,7 @@ _NESTED: dict[str, type[_Model]] = {
     "retry": Retry,
     "fallback": Fallback,
     "ask": Ask,
+    "saga": Child,
     "sleep": Until,
     "wait": Wait,
     "each": Each,

@@ -55,6 +55,10 @@ CODES = frozenset(
         "rollback-needs-output",
         "rollback-on-read",
         "rollback-reads",
+        "saga-children",
+        "saga-depth",
+        "saga-invalid",
+        "saga-template",
         "secret-not-allowed",
         "sleep-invalid",
         "step-duplicate",
@@ -93,6 +97,12 @@ class Problems:
         if not self.full():
             assert code in CODES, code
             self._listed.append(Problem(code, json_path(path), message, hint))
+
+    def relay(self, problem: Problem, above: str) -> None:
+        """Add a problem of a plan inside this one, which stands at ``above``."""
+        self.count += 1
+        if not self.full():
+            self._listed.append(Problem(problem.code, above + problem.path[1:], problem.message, problem.hint))
 
     def skip(self, count: int) -> None:
         """Count problems that are not listed."""

@@ -124,7 +124,7 @@ def bound_to(made: Draft, step: CompiledStep) -> set[int]:
 def _rollback(step: CompiledStep, call: CompiledStep | CompiledFallback, path: Path) -> Iterator[Problem]:
     """A written rollback, compared with the undo that the tool registers."""
     rollback, spec = call.rollback, call.spec
-    if rollback is None or spec is None or not isinstance(rollback.params, Template):
+    if rollback is None or spec is None or not (rollback.tool and isinstance(rollback.params, Template)):
         return
     place = (*path, "rollback")
     leave = "leave 'rollback' out: the engine calls the registered undo"

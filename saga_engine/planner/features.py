@@ -82,6 +82,10 @@ def feature_fields() -> frozenset[str]:
 def not_allowed(steps: Sequence[Step], may_use: Sequence[str]) -> Iterator[Problem]:
     """The places where the steps of a model use a feature without leave."""
     for index, step in enumerate(steps):
+        if step.saga is not None:
+            message = f"step {step.key} runs a child saga, which a model's plan does not"
+            where = json_path(("steps", index, "saga"))
+            yield Problem(NOT_ALLOWED, where, message, "write the steps of that plan themselves")
         for name, path in _used(step):
             if name not in may_use:
                 message = f"step {step.key} uses '{path}' ({name}), which was not allowed for this plan"

@@ -44,6 +44,7 @@ from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.observers import MaskedObservers, Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
+from saga_engine.runtime.children import Children, Family
 from saga_engine.runtime.defect_reports import tell_defect
 from saga_engine.runtime.due_times import queued_again, told_in_head
 from saga_engine.runtime.index_changes import IndexChanges
@@ -74,9 +75,11 @@ class SagaDriver(Resting):
     """
 
     __slots__ = (
+        "_children",
         "_clock",
         "_creation",
         "_decided_at",
+        "_family",
         "_head_asked",
         "_head_status",
         "_here",
@@ -124,6 +127,7 @@ class SagaDriver(Resting):
         link: Link | None = None,
         messages: bool = False,
         rest_ms: int | None = None,
+        family: Family | None = None,
     ) -> None:
         self.state = state
         self.stopping = False
@@ -153,6 +157,9 @@ class SagaDriver(Resting):
         self._messages = messages
         #: What the store knows of its waits for events, once it has any.
         self._listening: Listening | None = Listening(store, state) if state.waits else None
+        self._family = family
+        #: What was done about its children, once it has any.
+        self._children: Children | None = None
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._images = PendingImages(state)
@@ -220,7 +227,7 @@ class SagaDriver(Resting):
                 lessons = lessons_of(self.state, records) if consumed else ()
                 noted = self._take_notes(records) if self._notes else ()
                 if not self.stopping:
-                    if self._link is not None or self._listening is not None:
+                    if self._link is not None or self._listening is not None or self._children is not None:
                         self._take_requests(records)
                     if not lessons:  # else the saga could end before they have been learned
                         self._decide(records, settled_at)
@@ -267,7 +274,7 @@ class SagaDriver(Resting):
             self.running = False
             if self._link is not None:
                 self._link.driver = None
-            tasks = [*self._tasks, *([] if self._listening is None else self._listening.tasks())]
+            tasks = [*self._tasks, *self._beside()]
             for task in tasks:
                 task.cancel()
             if self._trials.active:
@@ -318,6 +325,8 @@ class SagaDriver(Resting):
         """
         if self._listening is not None and self._listening.holds:
             records += self._listening.take(self._now_ms())
+        if self._children is not None and self._children.holds:
+            records += self._children.take(self._now_ms())
         link = self._link
         while link is not None and link.requests:
             record = link.requests.popleft()(self.state, self._now_ms())
@@ -462,8 +471,8 @@ class SagaDriver(Resting):
             return self._in_store(queued_again(self.state, self._decided_at))
         if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
             return 0
-        if any(wait.on == "event" for wait in self.state.waits.values()):
-            return 0  # the store has to know of the wait first
+        if any(wait.on in ("event", "child") for wait in self.state.waits.values()):
+            return 0  # the store has to know of the wait first, or the child has to be started
         due_ms = self.state.next_due(self._decided_at)
         return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
 
@@ -491,6 +500,8 @@ class SagaDriver(Resting):
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
         if self._listening is not None and self._listening.holds:
+            return True
+        if self._children is not None and self._children.holds:
             return True
         return self._messages or (self._link is not None and bool(self._link.requests))
 

@@ -102,7 +102,7 @@ def _needed(state: State) -> set[str]:
     if not state.undo_of:
         return {call.tool for call in state.plan.calls()}
     owned = [step.index for step in state.plan.steps if state.owns(step.index)]
-    return {undo.tool for index in owned if (undo := state.undoing(index)) is not None}
+    return {undo.tool for index in owned if (undo := state.undoing(index)) is not None and undo.tool}
 
 
 def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:

@@ -319,6 +319,8 @@ def _can_move(head: Head, now_ms: int) -> bool:
     if head.status == ESCALATED:
         return _overdue(head, now_ms)
     # What an owner has not released may have to be, if its process has ended.
+    if not head.owner and head.summary and "children" in msgspec.json.decode(head.summary):
+        return True  # one may have ended, and its process before it told this one
     wakes_ms = _wakes_ms(head) if _waits(head) and not head.owner else 0
     return wakes_ms is not None and wakes_ms <= now_ms
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.core.states import SAGA_FINAL
+from saga_engine.errors import Interrupted, LeaseLost, StoreRefused, StoreUnavailable
+from saga_engine.runtime.children import Children
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.listening import Listening
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from saga_engine.core.effects import AnyEffect
     from saga_engine.core.state import State
     from saga_engine.ports import Store
+    from saga_engine.runtime.children import Family
     from saga_engine.runtime.link import Link
 
 _log = logging.getLogger("saga_engine.driver")
@@ -33,8 +35,9 @@ _LOOK_AGAIN_MS: Final = 86_400_000
 class Resting:
     """The part of ``SagaDriver`` that lets it stop."""
 
-    __slots__ = ("_listening", "sleeps_until_ms")
+    __slots__ = ("_children", "_listening", "sleeps_until_ms")
 
+    _children: Children | None
     _listening: Listening | None
     sleeps_until_ms: int
 
@@ -42,6 +45,7 @@ class Resting:
         state: State
         stopping: bool
         _decided_at: int
+        _family: Family | None
         _link: Link | None
         _messages: bool
         _outcomes: Sequence[Any]
@@ -98,9 +102,11 @@ class Resting:
             return False
         if not self.state.only_waits() or self._is_held():
             return False
-        due_ms = self.state.next_due(self._decided_at)
+        if self._children is not None and not self._children.settled(self._now_ms()):
+            return False
+        due_ms = self._next_due()
         if due_ms is None and self.state.waits:
-            due_ms = self._decided_at + _LOOK_AGAIN_MS  # for an event, or another saga: it is woken by a message
+            due_ms = self._decided_at + _LOOK_AGAIN_MS  # for an event: it is woken by a message
         if due_ms is not None and due_ms - self._decided_at > _SLEEP_MS:
             self.sleeps_until_ms = due_ms
         return self.sleeps_until_ms > 0
@@ -110,6 +116,8 @@ class Resting:
 
         ``busy``: calls are made, or about to be; the store must not delay them.
         """
+        if self._children is not None or self.state.children():
+            await self._attend(busy=busy)
         listening = self._listening = self._listening or Listening(self._store, self.state)
         if listening.task is not None:
             if busy and not listening.task.done():
@@ -131,6 +139,8 @@ class Resting:
             if self._listening.task is not None:  # it may be telling the store of the same waits
                 await asyncio.wait([self._listening.task])
             await self._listen_apart(self._listening)
+        if self.state.parent is not None and self._family is not None and self.state.status in SAGA_FINAL:
+            await self._family.tell(self.state)
 
     async def _listen_apart(self, listening: Listening) -> None:
         try:
@@ -148,10 +158,50 @@ class Resting:
             return False
         if self._listening is not None and not self._listening.settled:
             return False
-        due_ms = self.state.next_due(self._decided_at)
+        if self._children is not None and not self._children.settled(self._now_ms()):
+            return False
+        due_ms = self._next_due()
         return due_ms is None or due_ms - self._decided_at > self._rest_ms
 
     async def _leave(self) -> None:
         """Release a saga that waits: a message wakes a worker, or its time does."""
-        due_ms = self._in_store(self.state.next_due(self._decided_at) or 0)
+        due_ms = self._in_store(self._next_due() or 0)
         await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
+
+    def _next_due(self) -> int | None:
+        """When something is due by itself, a look at a child included."""
+        dues = (self.state.next_due(self._decided_at), None if self._children is None else self._children.look_ms())
+        return min((due for due in dues if due is not None), default=None)
+
+    async def _attend(self, *, busy: bool) -> None:
+        """Start, cancel or look at children; their records are durable. ``busy`` is as in ``_listen``."""
+        if self._family is None:
+            return
+        children = self._children = self._children or Children(self._family, self.state)
+        if children.task is not None:
+            if busy and not children.task.done():
+                return
+            await asyncio.wait([children.task])
+            children.task = None
+        now_ms = self._now_ms()
+        if children.settled(now_ms) or self.stopping:
+            return
+        settling = children.settle(queued=self._rest_ms is not None, now_ms=now_ms)
+        if busy:
+            children.task = asyncio.create_task(self._attend_apart(settling), name=f"saga-kids {self.state.saga_id}")
+        else:
+            await settling
+
+    async def _attend_apart(self, settling: Coroutine[Any, Any, None]) -> None:
+        try:
+            await settling
+        except (StoreUnavailable, StoreRefused, LeaseLost, Interrupted) as error:
+            _log.info("the children of saga %s are not attended yet: %s", self.state.saga_id, error)
+        self.rouse()
+
+    def _beside(self) -> Sequence[asyncio.Task[None]]:
+        """What is done about waits while calls are made."""
+        return [
+            *([] if self._listening is None else self._listening.tasks()),
+            *([] if self._children is None or self._children.task is None else [self._children.task]),
+        ]

@@ -33,9 +33,11 @@ from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.planner_requests import capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools
 from saga_engine.runtime.audit import Audit
+from saga_engine.runtime.children import Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
@@ -77,6 +79,7 @@ class Supervisor:
         semantic: Semantic,
         observers: Observers,
         on_wait: Callable[[str, str, float], None] | None,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self.clock = clock
         self.closing = False
@@ -118,6 +121,7 @@ class Supervisor:
             performer=self._performer_for,
             stopping=self._stopping,
             on_wait=on_wait,
+            family=Family(store, tools, self, limits, keep_ms=keep_ms),
         )
 
     def stop(self) -> None:
@@ -166,11 +170,16 @@ class Supervisor:
         detach: bool = False,
         link: Link | None = None,
         reused: Sequence[AnyRecord] = (),
+        queued: bool = False,
     ) -> Handle:
-        """Start a new saga; with ``detach`` journal it and leave it to others. Raises ``SecretMissing``."""
+        """Start a new saga; with ``detach`` journal it and leave it to others. Raises ``SecretMissing``.
+
+        ``reused``: records with which it starts. ``queued``: no caller waits for it; if it only waits itself, it
+        returns to the queue.
+        """
         self._still_open()
         require_secrets(submission.compiled)
-        saga = Running(submission.saga_id, digest=submission.digest, link=link, detached=detach)
+        saga = Running(submission.saga_id, digest=submission.digest, link=link, detached=detach, queued=queued)
         return self.take_over(saga, FromSubmission(submission, reused, detach))
 
     def resume(self, saga_id: str, link: Link | None = None, *, waits: bool = False) -> Handle:

@@ -35,6 +35,7 @@ from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
+from saga_engine.runtime.children import Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
@@ -114,6 +115,8 @@ class TakeOver:
     #: Set when nothing is taken over any more.
     stopping: asyncio.Event
     on_wait: Callable[[str, str, float], None] | None
+    #: The child sagas of those that are driven here.
+    family: Family
     #: The last saga that may have ended its owners and is tried here.
     suspect: str = ""
     transfers: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -358,6 +361,7 @@ class TakeOver:
             link=saga.link,
             messages=messages,
             rest_ms=_REST_MS if saga.queued else None,
+            family=self.family,
         )
 
     def _now_of(self, state: State) -> int:

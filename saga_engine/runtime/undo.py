@@ -15,22 +15,22 @@ from typing import Any, Final
 from saga_engine.analysis.undo import UndoPlan, choose_undo, first_record, step_of
 from saga_engine.core import states as t
 from saga_engine.core.fold import started_of
-from saga_engine.core.records import AnyRecord, EffectTransferred, UndoRequested
+from saga_engine.core.records import AnyRecord, EffectTransferred, Parent, UndoRequested
 from saga_engine.core.state import State
+from saga_engine.core.steps.child import undo_id
 from saga_engine.core.submission import Submission
+from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.errors import SagaExists, SagaNotFound, ToolMissing, UndoRefused
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.execution.plan_cache import compile_journalled
-from saga_engine.execution.result import SagaResult
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
-from saga_engine.ports import Store
+from saga_engine.ports import Head, Store
 from saga_engine.runtime.claims import CLAIM_MS, Claims
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.supervisor import Supervisor
 
-#: The longest id that is part of that of its undo.
-_ID_CHARS: Final = 110
 _LISTED: Final = 20
 
 
@@ -78,9 +78,8 @@ class Undoing:
         self._claims = Claims(store.guard_store(), self._of)
         self._old = state_of(records, catalog)
         self._identity = digest(["saga-undo/1", self._of])
-        short = self._of if len(self._of) <= _ID_CHARS else f"{self._of[:_ID_CHARS]}-{self._identity[:8]}"
         #: The undo of a saga has always the same id, so a command that is repeated continues it.
-        self.saga_id = check_saga_id(f"{short}-undo")
+        self.saga_id = check_saga_id(undo_id(self._of))
 
     @classmethod
     async def of(cls, store: Store, supervisor: Supervisor, catalog: ToolCatalog, saga_id: str) -> Undoing:
@@ -123,14 +122,48 @@ class Undoing:
             return await present.handle.wait()
         if undo.begun:
             return await self._supervisor.resume(undo.saga_id).wait()
-        await self._supervisor.transfer_ended(self._of, lambda state: self._transfer(state, undo))
         asked = UndoRequested(at=0, accepted=undo.plan.remains, by=by, note=note)
-        submission = self._submission()
+        return await (await self._handle(undo, asked, detach=detach)).wait()
+
+    async def begin(self, parent: Parent, *, queued: bool) -> Head | ChildEnd | None:
+        """Start the undo for the saga that waits for it, or find the one that was started. It accepts what remains.
+
+        Returns the head of an undo that exists, or the end of one that has nothing to do; None: it has just started.
+        Raises what ``run`` raises.
+        """
+        if await self._begun():
+            return await self._store.head(self.saga_id)
+        self._require_completed()
+        plan = choose_undo(self._old, self._records, self.saga_id, await self._claims.owners())
+        if not (plan.undoes or plan.elsewhere):
+            return ChildEnd(self.saga_id, t.WAIVED if plan.remains else t.COMPENSATED, left=plan.remains)
+        self._require_undoable(plan, accept=True)
+        undo = Undo(self.saga_id, self._of, plan, self._old)
+        self._require_tools(plan)
+        if self._supervisor.find(self.saga_id) is not None:
+            return None
+        undo = await self._claimed(undo, accept=True)
+        asked = UndoRequested(at=0, accepted=undo.plan.remains, by=f"saga {parent.saga}")
+        await (await self._handle(undo, asked, parent, queued=queued)).journalled()
+        return None
+
+    async def _handle(
+        self,
+        undo: Undo,
+        asked: UndoRequested,
+        parent: Parent | None = None,
+        *,
+        queued: bool = False,
+        detach: bool = False,
+    ) -> Handle:
+        """Have the effects transferred, and start the undo."""
+        await self._supervisor.transfer_ended(self._of, lambda state: self._transfer(state, undo))
+        submission = self._submission(parent)
         present = self._supervisor.find(undo.saga_id)  # the same request of another task
         if present is not None:
-            return await present.handle.wait()
+            return present.handle
         opening = [*undo.plan.opening, asked]
-        return await self._supervisor.begin(submission, detach=detach, reused=opening).wait()
+        return self._supervisor.begin(submission, detach=detach, reused=opening, queued=queued)
 
     async def _begun(self) -> bool:
         try:
@@ -158,7 +191,7 @@ class Undoing:
         now_ms = max(self._supervisor.clock.now_ms(), state.at)
         return EffectTransferred(at=now_ms, steps=steps, to=undo.saga_id)
 
-    def _submission(self) -> Submission:
+    def _submission(self, parent: Parent | None) -> Submission:
         first = first_record(started_of(self._records))
         return Submission(
             saga_id=self.saga_id,
@@ -167,6 +200,7 @@ class Undoing:
             digest=self._identity,
             seed=secrets.token_hex(8),
             undoes=first,
+            parent=parent,
         )
 
     # --- what is refused -----------------------------------------------------------------------------------------
@@ -210,7 +244,8 @@ class Undoing:
     def _require_tools(self, plan: UndoPlan) -> None:
         """Raises ``ToolMissing`` for an undo that is not registered here."""
         undos = [self._old.acting(self._old.plan.by_key[key]).rollback for key in plan.undoes]
-        missing = sorted({undo.tool for undo in undos if undo is not None and self._catalog.spec(undo.tool) is None})
+        needed = {undo.tool for undo in undos if undo is not None and undo.tool}  # that of a child has none
+        missing = sorted(tool for tool in needed if self._catalog.spec(tool) is None)
         if missing:
             raise ToolMissing(
                 f"the undo of saga {self._of} needs tools that are not registered here: {', '.join(missing)}",

@@ -10,6 +10,8 @@ import pytest
 from saga_engine.errors import JournalUnreadable
 from tests.core.ask_simulation import AskSimulation
 from tests.core.asking_later_simulation import AskLaterSimulation
+from tests.core.child_mutants import CHILD_MUTANTS
+from tests.core.child_simulation import ChildSimulation
 from tests.core.conditional_mutants import CONDITIONAL_MUTANTS
 from tests.core.conditional_simulation import ConditionalSimulation
 from tests.core.each_mutants import EACH_MUTANTS
@@ -117,6 +119,11 @@ def test_the_simulation_of_images_catches(name: str, monkeypatch: pytest.MonkeyP
     """An engine that overwrites what others wrote, or undoes to another value, does not get through."""
     IMAGE_MUTANTS[name](monkeypatch)
     assert hunt(range(3000), ImageSimulation), f"nothing noticed the mutant '{name}'"
+@pytest.mark.parametrize("name", CHILD_MUTANTS)
+def test_the_simulation_of_children_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for child sagas does not get through."""
+    CHILD_MUTANTS[name](monkeypatch)
+    assert hunt(range(1500), ChildSimulation), f"nothing noticed the mutant '{name}'"
 
 
 def test_the_simulation_catches_nothing_else() -> None:
@@ -125,5 +132,6 @@ def test_the_simulation_catches_nothing_else() -> None:
     assert hunt(range(100), FinalSimulation) is None
     assert hunt(range(100), WaitingSimulation, AskLaterSimulation) is None
     assert hunt(range(60), UndoSimulation) is None
+    assert hunt(range(100), ChildSimulation) is None
     assert hunt(range(200), ConditionalSimulation) is None
     assert hunt(range(200), EachSimulation) is None

@@ -25,6 +25,19 @@ def undo(text: Any) -> dict[str, Any]:
     return {"rollback": {"tool": "undo_any", "params": {"a": text}}}
 
 
+def nested(levels: int, children: int = 1) -> dict[str, Any]:
+    """A step with so many levels of children, the lowest of which have so many of their own kind."""
+    inner: list[dict[str, Any]] = [{"tool": "search", "params": {"query": "q"}}]
+    for level in range(levels):
+        steps = [{"step_id": number, **step} for number, step in enumerate(inner)]
+        inner = [{"saga": {"plan": {"steps": steps}}}] * (1 if level else children)
+    return (
+        inner[0]
+        if len(inner) == 1
+        else {"saga": {"plan": {"steps": [{"step_id": at, **step} for at, step in enumerate(inner)]}}}
+    )
+
+
 YES = {"value": 1, "op": "==", "to": 1}
 OWN = {"value": "$output.step_1.x", "op": "==", "to": 1}
 LINES = {"compute": {"count": "$output.step_1.lines", "where": [{"value": "$item.n", "op": "=~", "to": 1}]}}
@@ -134,6 +147,10 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
         "$.steps[1].params.x",
     ),
     ("tool-unknown", [{"wait": {"event": "a"}, "rollback": {"tool": "none"}}], "$.steps[0].rollback.tool"),
+    ("saga-invalid", [{"saga": {"input": {}}}], "$.steps[0].saga"),
+    ("saga-template", [{"saga": {"template": "trip"}}], "$.steps[0].saga.template"),
+    ("saga-depth", [nested(4)], "$.steps[0]" + ".saga.plan.steps[0]" * 3 + ".saga.plan"),
+    ("saga-children", [nested(1, 101)], "$.steps"),
     ("ask-invalid", [{"ask": {"question": " "}}], "$.steps[0].ask.question"),
     ("ask-invalid", [{"ask": {"question": "?", "options": []}}], "$.steps[0].ask.options"),
     ("ask-invalid", [{"ask": {"question": "?", "options": ["a", "A"]}}], "$.steps[0].ask.options"),

@@ -347,6 +347,25 @@ OF_CALLS = [
         "saga_engine/core/decide.py",
         (("later.due if capabilities.planner else later.until", "later.due"),),
     ),
+    # 51
+    Mutation(
+        "tests/test_child_sagas.py::test_a_cancel_awaits_the_end_of_an_open_child",
+        "the turn does not wait for a child",
+        "saga_engine/core/state.py",
+        ((" or bool(self.children())\n", "\n"),),
+    ),
+    Mutation(
+        "tests/test_child_sagas.py::test_an_end_that_nobody_told_is_found",
+        "nobody looks for the end of a child",
+        "saga_engine/runtime/messages.py",
+        (("    if not head.owner and head.summary and ", "    if False and "),),
+    ),
+    Mutation(
+        "tests/test_child_sagas.py::test_what_a_child_leaves_is_in_the_report_of_its_parent",
+        "what a child left is no remainder",
+        "saga_engine/core/evolve/compensation.py",
+        (("        if step.left and state.backward:\n", "        if False:\n"),),
+    ),
     # 24
     Mutation(
         "tests/policy/test_paths.py::test_outside",

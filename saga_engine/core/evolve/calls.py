@@ -24,7 +24,6 @@ from saga_engine.core.state_values import (
     Reused,
     StepState,
 )
-from saga_engine.core.waits import Wait
 from saga_engine.plan.compiled import CompiledStep
 
 
@@ -94,19 +93,6 @@ def never_made(state: State, index: int, direction: Direction, at: int) -> None:
         return
     state.in_flight.pop((index, direction))
     state.waiting[index, direction] = at
-
-
-def step_waits(state: State, record: r.StepWaiting) -> None:
-    """A step without a tool waits."""
-    index = index_of(state, record)
-    step = state.steps[index]
-    move(step, "wait")
-    state.ready.pop(index, None)
-    state.waiting.pop((index, FORWARD), None)
-    state.waits[index] = Wait(record.on, record.due_ms, record.about)
-    step.forward.first_at = record.at
-    if state.status == t.PENDING:
-        turn_saga(state, "go")
 
 
 def succeeded(state: State, record: r.StepSucceeded) -> None:
@@ -217,6 +203,7 @@ def reused(state: State, record: r.EffectReused) -> None:
     move(step, "reuse")
     step.using = record.fallback
     step.before, step.after = record.before, record.after
+    step.child = record.child
     step.forward.ended_at = record.at
     happened(state, index, step, record.output, Reused(record.source, record.key, record.owner))
 

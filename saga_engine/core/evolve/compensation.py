@@ -151,6 +151,8 @@ def end_undo(state: State, index: int) -> None:
         state.undo_open -= 1
         if step.status == t.SUCCEEDED and state.backward and _remains(state, at):
             state.left_any = True
+        if step.left and state.backward:
+            state.left_any = True
         if step.semantic == "none":
             ask_about_compensations(state, at)
         for other in _let_go(state, at):

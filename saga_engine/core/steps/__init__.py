@@ -10,11 +10,13 @@ from typing import Final
 
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.core.steps import ask, compute, each, sleep, wait
+from saga_engine.core.steps import ask, child, compute, each, sleep, wait
 from saga_engine.core.steps.conditional import not_wanted
+from saga_engine.plan.child import KIND as CHILD
 
 _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
     ask.KIND: ask.begin,
+    CHILD: child.begin,
     compute.KIND: compute.begin,
     each.KIND: each.begin,
     sleep.KIND: sleep.begin,

@@ -1,0 +1,53 @@
+"""How a saga that has ended is told to the saga that waits for it; what follows there is in ``core.steps.child``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from saga_engine.core import states as t
+from saga_engine.core.codec import Stored
+from saga_engine.core.effects import ErrorInfo
+from saga_engine.core.masking import mask_of
+from saga_engine.core.report import failure, report
+from saga_engine.core.state import State
+from saga_engine.core.waiting_records import ChildEnd
+
+_LEFT: Final = ("left_in_place", "unresolved", "failed", "semantic")
+_LISTED: Final = 20
+
+
+def end_of(state: State) -> ChildEnd:
+    """How a saga that has ended is told to its parent."""
+    lists = report(state)
+    inner = {step.step_id: state.steps[step.index].left for step in state.plan.steps if state.steps[step.index].left}
+    left = [str(key) for name in _LEFT for key in lists.get(name, ()) if key not in inner]
+    left += [key for keys in inner.values() for key in keys]
+    if state.status == t.COMPLETED:
+        output, hidden = _outputs(state)
+        return ChildEnd(state.saga_id, state.status, output, left=left, hidden=hidden)
+    if state.undo_of and state.status == t.COMPENSATED and not left:
+        return ChildEnd(state.saga_id, state.status)
+    body = failure(state) or {}
+    because = ": ".join(str(body[name]) for name in ("code", "error_code", "message") if name in body)
+    remains = f"; left in place: {', '.join(left[:_LISTED])}" if left else ""
+    why = f"child saga {state.saga_id} ended {state.status}{f' ({because})' if because else ''}{remains}"
+    mask = mask_of(state)
+    why = why if mask is None else str(mask.value(why))
+    error = ErrorInfo("child_undone", why[:1000], retryable=False)
+    if left:
+        error = ErrorInfo("child_left", why[:1000], retryable=False)
+    return ChildEnd(state.saga_id, state.status, error=error, left=left)
+
+
+def _outputs(state: State) -> tuple[dict[str, Any], list[str]]:
+    """The outputs of the steps that happened, and the texts in them that views of the child do not show."""
+    outputs = {
+        step.key: state.steps[step.index].output
+        for step in state.plan.steps
+        if step.kind != "finally" and state.steps[step.index].status == t.SUCCEEDED
+    }
+    assert not any(isinstance(output, Stored) for output in outputs.values()), "its values are at hand"
+    mask = mask_of(state)
+    hidden = [] if mask is None else [*mask.found(outputs)]
+    hidden += [text for step in state.steps for text in step.hidden]
+    return {"saga_id": state.saga_id, "outputs": outputs}, hidden
