@@ -451,8 +451,8 @@ def summary(state: State) -> dict[str, Any]:
         body["due_ms"] = due
     if state.parent is not None:
         body["parent"] = state.parent.saga
-    if state.children():
-        body["children"] = len(state.children())
+    if state.waits and (children := state.children()):
+        body["children"] = len(children)
     if state.waits and state.only_waits():
         body["waits"] = len(state.waits)
         body["wakes_ms"] = state.next_due(state.at)

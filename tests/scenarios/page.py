@@ -20,7 +20,7 @@ SECTIONS: Final = {
     "Conditions": ("when",),
     "Fallbacks": ("fallback",),
     "Questions of the plan": ("question",),
-    "Waits": ("waits",),
+    "Waits": ("waits", "child"),
     "Before-images and drift": ("drift",),
     "Policy and approvals": ("policy", "approval"),
     "Finally": ("finally",),
