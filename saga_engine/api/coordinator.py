@@ -22,6 +22,8 @@ from saga_engine.api.requests import (
 from saga_engine.api.schedules import Schedules
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
+from saga_engine.core.records import Parent
+from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.errors import SagaError
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
@@ -36,7 +38,7 @@ from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
-from saga_engine.ports import Advisor, Escalation, Observer, Planner, Source, Store
+from saga_engine.ports import Advisor, Escalation, Head, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver, enqueue, resume_all, run_fork, say, send, settled
@@ -113,6 +115,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             semantic=semantic,
             observers=Observers(observers, start_in_thread),
             on_wait=on_wait,
+            begin_undo=self._begin_undo,
             limits=limits,
         )
 
@@ -378,6 +381,11 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         if dry_run:
             return undo
         return await undoing.run(undo, accept=accept, by=by, note=note, on_chosen=on_chosen, detach=detach)
+
+    async def _begin_undo(self, saga_id: str, parent: Parent, queued: bool) -> Head | ChildEnd | None:
+        """Undo a child that has completed, for the saga that waits for that."""
+        undoing = await Undoing.of(self.store, self.supervisor, self.tools, saga_id)
+        return await undoing.begin(parent, queued=queued)
 
     # --- resuming ------------------------------------------------------------------------------------------------
 

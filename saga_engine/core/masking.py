@@ -344,7 +344,7 @@ def _learn_child(mask: Mask, step: CompiledStep, scope: Scope) -> None:
     """What is sensitive to a child: in its plan, and in the input that it gets."""
     child = step.child
     assert child is not None
-    inner = _ChildScope({**child.input, **child.given.partly(child.given.raw, scope)})
+    inner = _ChildScope({**child.input, **_partly(child.given, frozenset(child.given.raw), scope)})
     for each in child.steps:
         if each.child is not None:
             _learn_child(mask, each, inner)
@@ -367,7 +367,7 @@ class _ChildScope(WithoutList):
     def output(self, step_key: str) -> Any:
         raise BindingUnresolved(f"step {step_key} of a child", step=step_key)
 
-    params = key = output
+    params = key = before = output
 
     def secret(self, name: str) -> str:
         return f"$secret.{name}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.plan.child_plans import compile_child
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_draft
 from saga_engine.plan.draft import Block, Draft, draft
@@ -90,6 +91,7 @@ def compile_grown(
             undos,
             reads,
             check_from=first if fresh else count,
+            child=compile_child,
             dropped=frozenset(key for addition in additions for key in addition.dropped),
             compensates=compensates,
             blocks=blocks,

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template, starts_binding
 from saga_engine.plan.builtin_steps import check_builtin
-from saga_engine.plan.child import check_children
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
-from saga_engine.plan.limits import MAX_ITEMS
+from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.step_options import check_options
@@ -54,7 +53,7 @@ def examine(made: Draft) -> None:
             if step.index in made.each:
                 check_each(made, step)
     _check_pivot(made, acyclic=acyclic)
-    check_children(made)
+    _check_children(made)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
 
@@ -549,3 +548,11 @@ def _check_pivot(made: Draft, *, acyclic: bool) -> None:
             message = f"step {step.key} can be undone, but it may run after step {pivots[0].key}, the pivot"
             hint = 'move the pivot last: make it depend on every step that can be undone; or set "kind": "retriable"'
             made.problems.add("pivot-not-last", ("steps", step.index), message, hint)
+
+
+def _check_children(made: Draft) -> None:
+    """A saga starts a bounded number of others."""
+    children = sum(1 + step.child.children for step in made.steps if step.child is not None)
+    if children > MAX_CHILDREN and not made.level:
+        message = f"the plan has {children} child sagas, but only {MAX_CHILDREN} are allowed"
+        made.problems.add("saga-children", ("steps",), message, "make several sagas of it")

@@ -1,28 +1,11 @@
-"""The form of a ``saga`` step: the plan of a child saga, with its input. Pure: nothing is read from the store.
-
-A child is a saga of its own, with its own id and journal. Its plan is compiled here for what the parent must know: its
-problems, whether it can be undone, and which params no view shows. A template stands in the plan with its steps as they
-were when the parent was submitted (``execution.templates``), so a later version changes nothing.
-"""
+"""``saga`` steps, which run another saga: the word, the schema of their output, and their params."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-import msgspec
-
-from saga_engine.errors import PlanInvalid, Problem
-from saga_engine.plan.limits import MAX_CHILD_DEPTH, MAX_CHILDREN
-from saga_engine.plan.values import cut, digest, json_path
-
-if TYPE_CHECKING:
-    from saga_engine.plan.bindings import Template
-    from saga_engine.plan.compiled import CompiledStep, Kind
-    from saga_engine.plan.draft import Draft
-    from saga_engine.plan.problems import Path, Problems
-    from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.values import digest
 
 #: The word of these steps.
 KIND: Final = "saga"
@@ -32,153 +15,6 @@ OUTPUT: Final[Mapping[str, Any]] = {
     "properties": {"saga_id": {"type": "string"}, "outputs": {"type": "object"}},
     "required": ["saga_id", "outputs"],
 }
-_LATER: Final = "binding-input-missing"
-
-
-@dataclass(slots=True)
-class CompiledChild:
-    """The plan of a child: as JSON, and what its parent knows of it.
-
-    ``steps`` are those of ``finally``, too. ``given`` is the input that the parent gives it, ``input`` the plan's own.
-    ``children``: how many sagas it starts in turn, on all levels. ``sensitive`` is as in ``CompiledPlan``.
-    """
-
-    plan: bytes
-    digest: str
-    steps: list[CompiledStep]
-    input: Mapping[str, Any]
-    given: Template
-    template: str = ""
-    children: int = 0
-    sensitive: dict[str, list[str]] = field(default_factory=dict)
-
-    def kind(self) -> Kind:
-        """What the child as a whole is to its parent's order of steps and to its undo."""
-        kinds = {step.kind for step in self.steps} - {"finally"}
-        if "pivot" in kinds:
-            return "pivot"
-        if "irreversible" in kinds:
-            return "irreversible"
-        return "read" if kinds <= {"read"} else "compensatable"
-
-    def output_schema(self) -> dict[str, Any]:
-        """The schema of the step's output: the outputs of the child's steps, by step id."""
-        outputs = {step.key: _output_of(step) for step in self.steps if step.kind != "finally"}
-        properties = {**OUTPUT["properties"], "outputs": {"type": "object", "properties": outputs}}
-        return {**OUTPUT, "properties": properties}
-
-
-def _output_of(step: CompiledStep) -> dict[str, Any]:
-    """The schema of a step's output inside another one; one that refers to its own parts says nothing there."""
-    schema = step.spec.output_schema if step.spec is not None and not step.fallbacks else None
-    return {} if schema is None or b"$ref" in msgspec.json.encode(schema) else schema
-
-
-def compile_child(  # noqa: PLR0917
-    problems: Problems,
-    body: Mapping[str, Any],
-    params: Template,
-    catalog: ToolCatalog | None,
-    by_key: Mapping[str, int],
-    level: int,
-    path: Path,
-) -> CompiledChild | None:
-    """The child of the ``saga`` step at ``path``, of a plan that is ``level`` levels below the first; None: no plan."""
-    from saga_engine.plan.bindings import Binder
-    from saga_engine.plan.model import load_plan
-    from saga_engine.plan.problems import Problems
-
-    given = body.get("plan")
-    if given is None:
-        if body.get("template") is None:
-            problems.add("saga-invalid", path, "a child saga has a plan or a template", "give one of the two")
-        else:
-            message = f"the plan of the template {cut(body['template'], 80)} is not known here"
-            hint = "templates are in the store: submit the plan, or give the child's plan itself"
-            problems.add("saga-template", (*path, "template"), message, hint)
-        return None
-    if level >= MAX_CHILD_DEPTH:
-        message = f"child sagas are nested more than {MAX_CHILD_DEPTH} levels deep"
-        problems.add("saga-depth", (*path, "plan"), message, "give the inner steps to their parent")
-        return None
-    try:
-        plan = load_plan(dict(given))
-    except PlanInvalid as error:
-        _relay(problems, error.problems, (*path, "plan"))
-        return None
-    if plan.task_id is not None:
-        hint = "remove it: the id of a child follows from the ids of its parent and of its step"
-        problems.add("saga-invalid", (*path, "plan", "task_id"), "a child saga cannot choose its id", hint)
-    made = _draft(plan, body, params, catalog, level + 1)
-    _relay(problems, _unknown_only(made, params), (*path, "plan"))
-    steps = list(made.steps)
-    last = made.final.steps[len(steps) :] if made.final is not None else []
-    return CompiledChild(
-        plan=plan.json_bytes,
-        digest=plan.digest,
-        steps=[*steps, *last],
-        input=plan.input,
-        given=Binder(by_key, Problems()).template(dict(body.get("input") or {}), "", path),
-        template=str(body.get("template") or "") if "@" in str(body.get("template")) else "",
-        children=sum(1 + step.child.children for step in steps if step.child is not None),
-        sensitive=_sensitive([*steps, *last]),
-    )
-
-
-def _draft(plan: Any, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, level: int) -> Draft:
-    from saga_engine.plan.checks import examine
-    from saga_engine.plan.draft import draft
-
-    bound = _bound(params)
-    known = {name: value for name, value in (body.get("input") or {}).items() if name not in bound}
-    check_from = 0 if catalog is not None else len(plan.steps)
-    made = draft(plan, catalog, known, None, None, check_from=check_from, level=level)
-    examine(made)
-    return made
-
-
-def _bound(params: Template) -> frozenset[str]:
-    """The names in the child's input whose values are known only when it starts."""
-    return frozenset(str(place.path[2]) for place in params.places if place.path[:2] == (KIND, "input"))
-
-
-def _unknown_only(made: Draft, params: Template) -> Iterator[Problem]:
-    """The problems of a child, without those of input that only its start can give."""
-    bound = _bound(params)
-    later: set[str] = set()
-    for templates in [*made.bound.values(), *(made.final.bound.values() if made.final is not None else ())]:
-        for template, *_ in templates:
-            for place in template.places:
-                names = () if place.tail is None else place.tail.path
-                if place.source == "input" and names and names[0] in bound:
-                    later.add(cut(place.text, 120))
-    for problem in made.problems.listed():
-        if problem.code != _LATER or not any(problem.message.startswith(f"{text} has no value") for text in later):
-            yield problem
-
-
-def _relay(problems: Problems, found: Any, path: Path) -> None:
-    for problem in found:
-        problems.relay(problem, json_path(path))
-
-
-def _sensitive(steps: list[CompiledStep]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for step in steps:
-        for call in step.calls():
-            if call.spec is not None and call.spec.sensitive:
-                found[call.tool] = list(call.spec.sensitive)
-        if step.child is not None:
-            found |= step.child.sensitive
-    return found
-
-
-def check_children(made: Draft) -> None:
-    """A saga starts a bounded number of others."""
-    children = sum(1 + step.child.children for step in made.steps if step.child is not None)
-    if children > MAX_CHILDREN and not made.level:
-        message = f"the plan has {children} child sagas, but only {MAX_CHILDREN} are allowed"
-        made.problems.add("saga-children", ("steps",), message, "make several sagas of it")
 
 
 def shown_body(body: Mapping[str, Any]) -> dict[str, Any]:

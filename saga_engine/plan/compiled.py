@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
+import msgspec
+
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.absence import Absence
-from saga_engine.plan.child import CompiledChild
+from saga_engine.plan.child import OUTPUT
 from saga_engine.plan.limits import MAX_PARALLEL
 from saga_engine.plan.tool_spec import After, RetryPolicy, ToolSpec
 
@@ -283,6 +285,45 @@ class CompiledStep:
 
 Serving = CompiledStep | CompiledFallback
 CompiledCall = Serving | CompiledRollback | CompiledRead
+
+
+@dataclass(slots=True)
+class CompiledChild:
+    """The plan of a child: as JSON, and what its parent knows of it.
+
+    ``steps`` are those of ``finally``, too. ``given`` is the input that the parent gives it, ``input`` the plan's own.
+    ``children``: how many sagas it starts in turn, on all levels. ``sensitive`` is as in ``CompiledPlan``.
+    """
+
+    plan: bytes
+    digest: str
+    steps: list[CompiledStep]
+    input: Mapping[str, Any]
+    given: Params
+    template: str = ""
+    children: int = 0
+    sensitive: dict[str, list[str]] = field(default_factory=dict)
+
+    def kind(self) -> Kind:
+        """What the child as a whole is to its parent's order of steps and to its undo."""
+        kinds = {step.kind for step in self.steps} - {"finally"}
+        if "pivot" in kinds:
+            return "pivot"
+        if "irreversible" in kinds:
+            return "irreversible"
+        return "read" if kinds <= {"read"} else "compensatable"
+
+    def output_schema(self) -> dict[str, Any]:
+        """The schema of the step's output: the outputs of the child's steps, by step id."""
+        outputs = {step.key: _output_of(step) for step in self.steps if step.kind != "finally"}
+        properties = {**OUTPUT["properties"], "outputs": {"type": "object", "properties": outputs}}
+        return {**OUTPUT, "properties": properties}
+
+
+def _output_of(step: CompiledStep) -> dict[str, Any]:
+    """The schema of a step's output inside another one; one that refers to its own parts says nothing there."""
+    schema = step.spec.output_schema if step.spec is not None and not step.fallbacks else None
+    return {} if schema is None or b"$ref" in msgspec.json.encode(schema) else schema
 
 
 @dataclass(slots=True)

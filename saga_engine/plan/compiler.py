@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
 from saga_engine.plan.checks import examine
+from saga_engine.plan.child_plans import compile_child
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.draft import ABSENT, draft
 from saga_engine.plan.each import over_list
@@ -41,7 +42,9 @@ def checked_draft(
     input: Mapping[str, Any] | None = None,  # noqa: A002
 ) -> Draft:
     """The draft of a plan: its steps in order as far as that can be determined, and its problems."""
-    made = draft(plan, catalog, input, None, None, check_from=0 if catalog is not None else len(plan.steps))
+    made = draft(
+        plan, catalog, input, None, None, check_from=0 if catalog is not None else len(plan.steps), child=compile_child
+    )
     examine(made)
     return made
 
@@ -64,7 +67,7 @@ def compile_plan(
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
     check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
-    return compile_draft(draft(plan, catalog, input, undos, reads, check_from=check_from))
+    return compile_draft(draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child))
 
 
 def compile_draft(made: Draft) -> CompiledPlan:

@@ -5,15 +5,16 @@ An invalid plan has a draft, too, so that all its problems are reported at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.before_images import ReadParams
 from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, tolerated
-from saga_engine.plan.compiled import CompiledFallback, CompiledRead, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.child import KIND as CHILD
-from saga_engine.plan.child import OUTPUT, compile_child, shown_body
+from saga_engine.plan.child import OUTPUT, shown_body
+from saga_engine.plan.compiled import CompiledFallback, CompiledRead, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.compute import computation
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
@@ -24,7 +25,7 @@ from saga_engine.plan.values import plain
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from saga_engine.plan.compiled import Kind, Params, Serving
+    from saga_engine.plan.compiled import CompiledChild, Kind, Params, Serving
     from saga_engine.plan.model import Each, Fallback, Plan, Retry, Rollback, Step
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog
@@ -97,8 +98,14 @@ class Draft:
     problems: Problems = field(default_factory=Problems)
     #: The steps of ``finally`` as a draft of their own, behind all steps of this one (``final_steps``).
     final: Draft | None = None
-    #: How many levels below the first plan: a child's plan is inside its parent's.
+    #: Compiles the plan of a child, which is inside this one; None: a draft that has none.
+    child: CompileChild | None = None
+    #: How many levels below the first plan.
     level: int = 0
+
+
+#: From a draft, the body and the params of its ``saga`` step, the tools and the step's place to the plan of the child.
+CompileChild = Callable[["Draft", "Mapping[str, Any]", Template, "ToolCatalog | None", "Path"], "CompiledChild | None"]
 
 
 def draft(
@@ -109,6 +116,7 @@ def draft(
     reads: Collection[str] | None,
     *,
     check_from: int,
+    child: CompileChild,
     dropped: frozenset[str] = frozenset(),
     compensates: Mapping[int, str] | None = None,
     blocks: Sequence[Block] = (),
@@ -119,7 +127,7 @@ def draft(
     ``compensates`` maps the index of a step to the key of the step it compensates for. ``blocks`` are the additions.
     """
     values = {**plan.input, **plain(dict(given))} if given else plan.input
-    made = Draft(plan, values, catalog, check_from, dropped, by_key={}, blocks=blocks, level=level)
+    made = Draft(plan, values, catalog, check_from, dropped, by_key={}, blocks=blocks, child=child, level=level)
     for index, step in enumerate(plan.steps):
         if step.key in made.by_key:
             first = made.by_key[step.key]
@@ -281,9 +289,7 @@ class _Drafter:
         """A step that runs another saga: undone as a whole, and of the kind that its steps make it."""
         made, journalled = self._made, self._reads is not None and index < self._made.check_from
         catalog = None if journalled else made.catalog
-        child = None
-        if not self._end:  # refused there
-            child = compile_child(made.problems, body, params, catalog, made.by_key, made.level, (*path, CHILD))
+        child = None if made.child is None else made.child(made, body, params, catalog, (*path, CHILD))
         kind: Kind = "read" if child is None else child.kind()
         if kind not in {"pivot", "irreversible"} and journalled:
             kind = "read" if written.key in (self._reads or ()) else "compensatable"

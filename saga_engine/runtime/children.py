@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
 from saga_engine.core import records as r
 from saga_engine.core.child_ends import end_of
@@ -22,7 +22,7 @@ from saga_engine.core.state import State
 from saga_engine.core.states import ESCALATED, SAGA_FINAL
 from saga_engine.core.steps import child
 from saga_engine.core.submission import Submission
-from saga_engine.core.waiting_records import ChildEnd
+from saga_engine.core.waiting_records import ChildEnd, Parent
 from saga_engine.core.waits import Wait
 from saga_engine.errors import (
     Interrupted,
@@ -35,6 +35,7 @@ from saga_engine.errors import (
     StoreUnavailable,
 )
 from saga_engine.execution.plan_cache import compile_submitted
+from saga_engine.execution.result import Handle
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
@@ -42,9 +43,6 @@ from saga_engine.plan.values import digest
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.owner import is_owned
-
-if TYPE_CHECKING:
-    from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine.children")
 
@@ -56,18 +54,53 @@ _AGAIN_MS: Final = 2_000
 _PASSING: Final = (StoreUnavailable, StoreRefused, LeaseLost, Interrupted)
 
 
+#: Begins the undo of a completed saga for the parent that waits for it, or finds it: the head of one that exists, or
+#: the end of one that has nothing to do. With True no caller waits for it.
+BeginUndo = Callable[[str, Parent, bool], Awaitable[Head | ChildEnd | None]]
+
+
+class Sagas(Protocol):
+    """What children need of the supervisor of a process."""
+
+    def find(self, saga_id: str) -> object | None:
+        """The saga, if this process drives it."""
+        ...
+
+    def notify(self, saga_id: str) -> None:
+        """A saga has messages."""
+        ...
+
+    def begin(
+        self, submission: Submission, *, detach: bool = False, reused: Sequence[r.AnyRecord] = (), queued: bool = False
+    ) -> Handle:
+        """Start a new saga."""
+        ...
+
+    def resume(self, saga_id: str) -> Handle:
+        """Resume a saga from its journal."""
+        ...
+
+
 class Family:
     """The child sagas of those that one process drives."""
 
-    __slots__ = ("_catalog", "_limits", "_store", "_supervisor", "keep_ms")
+    __slots__ = ("_begin_undo", "_catalog", "_limits", "_sagas", "_store", "keep_ms")
 
     def __init__(
-        self, store: Store, catalog: ToolCatalog, supervisor: Supervisor, limits: Limits, *, keep_ms: int
+        self,
+        store: Store,
+        catalog: ToolCatalog,
+        sagas: Sagas,
+        limits: Limits,
+        begin_undo: BeginUndo,
+        *,
+        keep_ms: int,
     ) -> None:
         self._store = store
         self._catalog = catalog
-        self._supervisor = supervisor
+        self._sagas = sagas
         self._limits = limits
+        self._begin_undo = begin_undo
         self.keep_ms = keep_ms
 
     async def begin(self, state: State, index: int, *, cancel: bool, queued: bool, now_ms: int) -> ChildEnd | None:
@@ -93,12 +126,9 @@ class Family:
 
     async def undo(self, state: State, index: int, *, queued: bool) -> ChildEnd | None:
         """Start the undo of a child that completed, or continue it; returns its end, if it has one."""
-        from saga_engine.runtime.undo import Undoing
-
         about = state.waits[index].about
         try:
-            undoing = await Undoing.of(self._store, self._supervisor, self._catalog, about["undoes"])
-            found = await undoing.begin(child.parent_of(state, index), queued=queued)
+            found = await self._begin_undo(about["undoes"], child.parent_of(state, index), queued)
         except (*_PASSING, LeaseHeld):
             raise
         except SagaError as error:
@@ -117,18 +147,18 @@ class Family:
         except (StoreUnavailable, StoreRefused) as error:
             _log.warning("saga %s is not told yet that saga %s has ended: %s", parent.saga, state.saga_id, error)
         else:
-            self._supervisor.notify(parent.saga)
+            self._sagas.notify(parent.saga)
 
     async def _new(self, state: State, index: int, saga_id: str, *, queued: bool) -> ChildEnd | None:
-        if self._supervisor.find(saga_id) is not None:
+        if self._sagas.find(saga_id) is not None:
             return None
         try:
             submission = self._submission(state, index, saga_id)
             if state.turns:
                 why = r.CancelRequested(at=0, by=f"saga {state.saga_id}", note="its parent turned around first")
-                handle = self._supervisor.begin(submission, reused=[why], queued=queued)
+                handle = self._sagas.begin(submission, reused=[why], queued=queued)
             else:
-                handle = self._supervisor.begin(submission, detach=queued)
+                handle = self._sagas.begin(submission, detach=queued)
             await handle.journalled()
         except _PASSING:
             raise
@@ -158,17 +188,17 @@ class Family:
     async def _cancel(self, state: State, saga_id: str, *, queued: bool) -> None:
         message = Message(id=f"cancel:{state.saga_id}", kind="cancel", by=f"saga {state.saga_id}", note="its parent")
         await self._store.post(saga_id, encode_message(message), spare_ms=0 if queued else 5_000)
-        self._supervisor.notify(saga_id)
+        self._sagas.notify(saga_id)
 
     async def _continued(self, head: Head, *, queued: bool) -> ChildEnd | None:
         """The end of a saga; one that has none is driven on here, if nothing else drives it."""
         if head.status in SAGA_FINAL:
             return end_of(state_of(await read_records(self._store, head.saga_id)))
-        if queued or is_owned(head) or self._supervisor.find(head.saga_id) is not None:
+        if queued or is_owned(head) or self._sagas.find(head.saga_id) is not None:
             return None
         fresh = await self._store.head(head.saga_id)
         if fresh.status != ESCALATED or fresh.messages:
-            self._supervisor.resume(head.saga_id)
+            self._sagas.resume(head.saga_id)
         return None
 
 

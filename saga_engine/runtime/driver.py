@@ -323,10 +323,9 @@ class SagaDriver(Resting):
 
         An agent's calls and their intents share an append.
         """
-        if self._listening is not None and self._listening.holds:
-            records += self._listening.take(self._now_ms())
-        if self._children is not None and self._children.holds:
-            records += self._children.take(self._now_ms())
+        for waits in (self._listening, self._children):
+            if waits is not None and waits.holds:
+                records += waits.take(self._now_ms())
         link = self._link
         while link is not None and link.requests:
             record = link.requests.popleft()(self.state, self._now_ms())
@@ -499,9 +498,7 @@ class SagaDriver(Resting):
 
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
-        if self._listening is not None and self._listening.holds:
-            return True
-        if self._children is not None and self._children.holds:
+        if (self._listening is not None and self._listening.holds) or (self._children and self._children.holds):
             return True
         return self._messages or (self._link is not None and bool(self._link.requests))
 

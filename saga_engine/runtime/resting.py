@@ -116,7 +116,7 @@ class Resting:
 
         ``busy``: calls are made, or about to be; the store must not delay them.
         """
-        if self._children is not None or self.state.children():
+        if self._children is not None or (self.state.waits and self.state.children()):
             await self._attend(busy=busy)
         listening = self._listening = self._listening or Listening(self._store, self.state)
         if listening.task is not None:

@@ -37,7 +37,7 @@ from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools
 from saga_engine.runtime.audit import Audit
-from saga_engine.runtime.children import Family
+from saga_engine.runtime.children import BeginUndo, Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
@@ -63,6 +63,7 @@ class Supervisor:
 
     ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0:
     unlimited. ``on_wait(saga_id, owner, seconds)`` is called when a take-over has to wait.
+    ``begin_undo`` undoes a child that has completed.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Supervisor:
         semantic: Semantic,
         observers: Observers,
         on_wait: Callable[[str, str, float], None] | None,
+        begin_undo: BeginUndo,
         limits: Limits = NO_LIMITS,
     ) -> None:
         self.clock = clock
@@ -121,7 +123,7 @@ class Supervisor:
             performer=self._performer_for,
             stopping=self._stopping,
             on_wait=on_wait,
-            family=Family(store, tools, self, limits, keep_ms=keep_ms),
+            family=Family(store, tools, self, limits, begin_undo, keep_ms=keep_ms),
         )
 
     def stop(self) -> None:

@@ -119,6 +119,8 @@ def test_the_simulation_of_images_catches(name: str, monkeypatch: pytest.MonkeyP
     """An engine that overwrites what others wrote, or undoes to another value, does not get through."""
     IMAGE_MUTANTS[name](monkeypatch)
     assert hunt(range(3000), ImageSimulation), f"nothing noticed the mutant '{name}'"
+
+
 @pytest.mark.parametrize("name", CHILD_MUTANTS)
 def test_the_simulation_of_children_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is broken for child sagas does not get through."""

@@ -1,0 +1,116 @@
+"""The plan of a child saga, inside the plan of its parent. Pure: nothing is read from the store.
+
+A child is a saga of its own, with its own id and journal. Its plan is compiled here for what the parent must know: its
+problems, whether it can be undone, and which params no view shows. A template stands in the plan with its steps as they
+were when the parent was submitted (``execution.templates``), so a later version changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.checks import examine
+from saga_engine.plan.child import KIND
+from saga_engine.plan.compiled import CompiledChild, CompiledStep
+from saga_engine.plan.draft import Draft, draft
+from saga_engine.plan.limits import MAX_CHILD_DEPTH
+from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.problems import Problems
+from saga_engine.plan.values import cut, json_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from saga_engine.plan.problems import Path
+    from saga_engine.plan.tool_spec import ToolCatalog
+
+_LATER: Final = "binding-input-missing"
+
+
+def compile_child(
+    above: Draft, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, path: Path
+) -> CompiledChild | None:
+    """The child of the ``saga`` step at ``path`` of the plan ``above``; None: there is no plan that can be read."""
+    problems = above.problems
+    given = body.get("plan")
+    if given is None:
+        if body.get("template") is None:
+            problems.add("saga-invalid", path, "a child saga has a plan or a template", "give one of the two")
+        else:
+            message = f"the plan of the template {cut(body['template'], 80)} is not known here"
+            hint = "templates are in the store: submit the plan, or give the child's plan itself"
+            problems.add("saga-template", (*path, "template"), message, hint)
+        return None
+    if above.level >= MAX_CHILD_DEPTH:
+        message = f"child sagas are nested more than {MAX_CHILD_DEPTH} levels deep"
+        problems.add("saga-depth", (*path, "plan"), message, "give the inner steps to their parent")
+        return None
+    try:
+        plan = load_plan(dict(given))
+    except PlanInvalid as error:
+        _relay(problems, error.problems, (*path, "plan"))
+        return None
+    if plan.task_id is not None:
+        hint = "remove it: the id of a child follows from the ids of its parent and of its step"
+        problems.add("saga-invalid", (*path, "plan", "task_id"), "a child saga cannot choose its id", hint)
+    made = _draft(plan, body, params, catalog, above.level + 1)
+    _relay(problems, _unknown_only(made, params), (*path, "plan"))
+    steps = list(made.steps)
+    last = made.final.steps[len(steps) :] if made.final is not None else []
+    return CompiledChild(
+        plan=plan.json_bytes,
+        digest=plan.digest,
+        steps=[*steps, *last],
+        input=plan.input,
+        given=Binder(above.by_key, Problems()).template(dict(body.get("input") or {}), "", path),
+        template=str(body.get("template") or "") if "@" in str(body.get("template")) else "",
+        children=sum(1 + step.child.children for step in steps if step.child is not None),
+        sensitive=_sensitive([*steps, *last]),
+    )
+
+
+def _draft(plan: Plan, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, level: int) -> Draft:
+    bound = _bound(params)
+    known = {name: value for name, value in (body.get("input") or {}).items() if name not in bound}
+    check_from = 0 if catalog is not None else len(plan.steps)
+    made = draft(plan, catalog, known, None, None, check_from=check_from, child=compile_child, level=level)
+    examine(made)
+    return made
+
+
+def _bound(params: Template) -> frozenset[str]:
+    """The names in the child's input whose values are known only when it starts."""
+    return frozenset(str(place.path[2]) for place in params.places if place.path[:2] == (KIND, "input"))
+
+
+def _unknown_only(made: Draft, params: Template) -> Iterator[Problem]:
+    """The problems of a child, without those of input that only its start can give."""
+    bound = _bound(params)
+    later: set[str] = set()
+    for templates in [*made.bound.values(), *(made.final.bound.values() if made.final is not None else ())]:
+        for template, *_ in templates:
+            for place in template.places:
+                names = () if place.tail is None else place.tail.path
+                if place.source == "input" and names and names[0] in bound:
+                    later.add(cut(place.text, 120))
+    for problem in made.problems.listed():
+        if problem.code != _LATER or not any(problem.message.startswith(f"{text} has no value") for text in later):
+            yield problem
+
+
+def _relay(problems: Problems, found: Any, path: Path) -> None:
+    for problem in found:
+        problems.relay(problem, json_path(path))
+
+
+def _sensitive(steps: list[CompiledStep]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for step in steps:
+        for call in step.calls():
+            if call.spec is not None and call.spec.sensitive:
+                found[call.tool] = list(call.spec.sensitive)
+        if step.child is not None:
+            found |= step.child.sensitive
+    return found
