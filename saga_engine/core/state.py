@@ -252,9 +252,9 @@ class State:
 
     def calls_forward(self) -> bool:
         """Whether a forward call, or its probe, is in flight, or a child saga runs: its end is awaited like theirs."""
-        return any(direction == FORWARD for _, direction in self.in_flight) or (
-            bool(self.waits) and bool(self.children())
-        )
+        if self.waits and self.children():
+            return True
+        return any(direction == FORWARD for _, direction in self.in_flight)
 
     def children(self) -> list[int]:
         """The steps that wait for a child saga, or for the undo of one."""

@@ -16,13 +16,13 @@ from saga_engine.plan.child import KIND
 from saga_engine.plan.compiled import CompiledChild, CompiledStep
 from saga_engine.plan.draft import Draft, draft
 from saga_engine.plan.limits import MAX_CHILD_DEPTH
-from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from saga_engine.plan.model import Plan
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -33,6 +33,8 @@ def compile_child(
     above: Draft, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, path: Path
 ) -> CompiledChild | None:
     """The child of the ``saga`` step at ``path`` of the plan ``above``; None: there is no plan that can be read."""
+    from saga_engine.plan.model import load_plan  # pydantic is loaded with it
+
     problems = above.problems
     given = body.get("plan")
     if given is None:

@@ -347,12 +347,12 @@ OF_CALLS = [
         "saga_engine/core/decide.py",
         (("later.due if capabilities.planner else later.until", "later.due"),),
     ),
-    # 51
+    # 59
     Mutation(
         "tests/test_child_sagas.py::test_a_cancel_awaits_the_end_of_an_open_child",
         "the turn does not wait for a child",
         "saga_engine/core/state.py",
-        ((" or bool(self.children())\n", "\n"),),
+        (("        if self.waits and self.children():\n", "        if False:\n"),),
     ),
     Mutation(
         "tests/test_child_sagas.py::test_an_end_that_nobody_told_is_found",
