@@ -1,7 +1,7 @@
 """The plan as written: pydantic models of version 1 of the format, and the one way to load it.
 
 Nothing is coerced (``"1"`` is not a number, ``true`` is not 1) and nothing is ignored: an unknown field is a problem.
-``docs/plan-format.md`` gives the meaning of the fields. Only this module of the package imports pydantic.
+``docs/plan-format.md`` gives the meaning of the fields. Only this module and ``step_bodies`` import pydantic.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from saga_engine.errors import ValueNotJson
 from saga_engine.plan import limits
-from saga_engine.plan.ask import MAX_QUESTION_CHARS
 from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
+from saga_engine.plan.step_bodies import Ask, Child, Model, Seconds, Until, Values, Wait, finite, listed
 from saga_engine.plan.tool_spec import RetryPolicy
 from saga_engine.plan.values import cut, digest, plain
 
@@ -28,15 +27,10 @@ if TYPE_CHECKING:
     from saga_engine.plan.parser import Source
 
 
-def _listed(value: Any) -> Any:
-    # JSON has lists where a frozen model has tuples; the strict mode would refuse them.
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _wrapped(value: Any) -> Any:
     if value == []:  # checked here: pydantic would count only the items that remain after it dropped the faulty ones
         raise PydanticCustomError("empty", "expected a fallback, or a list with at least one")
-    return (value,) if isinstance(value, dict) else _listed(value)
+    return (value,) if isinstance(value, dict) else listed(value)
 
 
 def _one_or_list(schema: dict[str, Any]) -> None:
@@ -44,14 +38,6 @@ def _one_or_list(schema: dict[str, Any]) -> None:
     listed = schema["anyOf"][0]
     listed["minItems"] = 1
     schema["anyOf"].insert(0, listed["items"])
-
-
-def _finite(value: Any) -> Any:
-    try:
-        checked: Any = plain(value, max_nodes=limits.MAX_PLAN_NODES)
-    except ValueNotJson as error:
-        raise PydanticCustomError("value_not_json", "{reason}", {"reason": error.message}) from error
-    return checked
 
 
 def _word(value: str) -> str:
@@ -62,24 +48,18 @@ def _word(value: str) -> str:
 
 #: A word by which sagas are found.
 Tag = Annotated[str, Field(min_length=1, max_length=limits.MAX_TAG_CHARS), AfterValidator(_word)]
-_Values = Annotated[dict[str, Any], AfterValidator(_finite)]
-_Conditions = Annotated[list[Any] | dict[str, Any], AfterValidator(_finite)]
+_Conditions = Annotated[list[Any] | dict[str, Any], AfterValidator(finite)]
 _Number = Annotated[int, Field(ge=0, lt=2**63)]
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 StepId = _Number | _Word
 _Tool = Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
-_Seconds = Annotated[float, Field(gt=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
 _Wait = Annotated[float, Field(ge=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, serialize_by_alias=True)
+_M = TypeVar("_M", bound=Model)
 
 
-_M = TypeVar("_M", bound=_Model)
-
-
-class Retry(_Model):
+class Retry(Model):
     """How often and how fast a call is retried. Omitted fields are the tool's own."""
 
     max_attempts: Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)] | None = Field(
@@ -99,11 +79,11 @@ class Retry(_Model):
         )
 
 
-class Rollback(_Model):
+class Rollback(Model):
     """The call that undoes a step."""
 
     tool: _Tool = Field(description="The name of the tool that undoes the step.")
-    params: _Values = Field(
+    params: Values = Field(
         default_factory=dict,
         description=(
             "The params of the undo. They may bind the outputs of this step and of earlier steps. Default: none; for "
@@ -111,98 +91,30 @@ class Rollback(_Model):
         ),
     )
     retry: Retry | None = Field(None, description="How often and how fast the undo is retried.")
-    timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
+    timeout_s: Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
 
 
-class Fallback(_Model):
+class Fallback(Model):
     """What replaces a call that failed permanently: exactly one of ``tool``, ``cached_s`` and ``queue_s``."""
 
     tool: _Tool | None = Field(None, description="Another tool to call instead.")
-    params: _Values | None = Field(None, description="The params of that call. Default: the params of the step.")
+    params: Values | None = Field(None, description="The params of that call. Default: the params of the step.")
     rollback: Rollback | None = Field(None, description="The undo of that call. Default: its tool's registered undo.")
     retry: Retry | None = Field(None, description="How often and how fast that call is retried.")
-    timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt of that call, in seconds.")
-    cached_s: _Seconds | None = Field(
+    timeout_s: Seconds | None = Field(None, description="The longest time for one attempt of that call, in seconds.")
+    cached_s: Seconds | None = Field(
         None, description="For a read: use its last good result, if it is at most so many seconds old."
     )
-    queue_s: _Seconds | None = Field(
+    queue_s: Seconds | None = Field(
         None,
         description="Defer the step, notify operators, and try again every so many seconds. Put it last.",
     )
 
 
-class OtherAnswer(_Model):
-    """What counts as the answer if nobody gives one."""
-
-    value: Any = Field(description="One of the options, or a value that fits the schema.")
-
-
-class Ask(_Model):
-    """A question to a person. Its answer is the step's output: `answer`, `by` and `note`."""
-
-    question: Annotated[str, Field(max_length=MAX_QUESTION_CHARS)] = Field(
-        description="The question, which may bind: 'Is {$output.step_1.price} too much?'."
-    )
-    options: Annotated[tuple[str, ...] | str, BeforeValidator(_listed)] | None = Field(
-        None, description="The answers to choose from, or a binding to a list of texts. Default: a free answer."
-    )
-    answer_schema: _Values | None = Field(
-        None, alias="schema", description="The JSON Schema of a free answer. Default: that of a text."
-    )
-    expires_s: _Seconds | None = Field(
-        None, description="The longest wait for an answer, in seconds. Default: as long as the saga's deadline permits."
-    )
-    on_timeout: Literal["fail", "continue"] | OtherAnswer = Field(
-        "fail",
-        description=(
-            "What an expired question causes. fail: the step fails. continue: it fails, and the saga goes on. An "
-            "object with 'value': it is the answer."
-        ),
-    )
-
-
-class Until(_Model):
-    """A moment."""
-
-    until: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
-        description="A date with a time and an offset, as in ISO 8601: '2026-12-01T09:00:00+01:00'. It may bind."
-    )
-
-
-class OtherOutput(_Model):
-    """The output of the step if no event comes in time."""
-
-    value: Any = Field(description="Any JSON value.")
-
-
-class Wait(_Model):
-    """An event to wait for. Its payload is the step's output."""
-
-    event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
-        description="The name of the event: letters, digits, '.', '_', ':' and '-'."
-    )
-    key: str | int | None = Field(
-        None, description="Which of these events: a text or a whole number. It may bind. Default: the saga's id."
-    )
-    payload_schema: _Values | None = Field(
-        None, alias="schema", description="The JSON Schema of the payload. Default: any JSON value."
-    )
-    timeout_s: _Seconds | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
-        None, description="The longest wait, in seconds. It may bind. Default: as long as the saga's deadline permits."
-    )
-    on_timeout: Literal["fail", "continue"] | OtherOutput = Field(
-        "fail",
-        description=(
-            "What follows if no event comes in time. fail: the step fails. continue: it fails, and the saga goes on. "
-            "An object with 'value': that is the step's output."
-        ),
-    )
-
-
-class Each(_Model):
+class Each(Model):
     """A list: the step is called once for each of its items."""
 
-    of: Annotated[Any, AfterValidator(_finite)] = Field(
+    of: Annotated[Any, AfterValidator(finite)] = Field(
         description="The list: a binding such as '$output.step_1.items', or a list with bindings."
     )
     parallel: Annotated[int, Field(ge=1, le=limits.MAX_PARALLEL)] = Field(
@@ -220,20 +132,6 @@ class Each(_Model):
     )
 
 
-class Child(_Model):
-    """A child saga: a saga of its own, which the step starts and waits for."""
-
-    plan: _Values | None = Field(
-        None, description="The plan of the child, as this one. Its bindings find its own steps and input."
-    )
-    template: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
-        None, description="In place of a plan: the name of a template in the store, or 'NAME@VERSION'."
-    )
-    input: _Values = Field(
-        default_factory=dict, description="The input of the child. It may bind: {'city': '$output.step_1.city'}."
-    )
-
-
 #: The words of built-in steps: each is a field of a step, in place of ``tool``.
 BUILTINS: Final = ("ask", "compute", "saga", "sleep", "wait")
 #: Fields that belong to a call of a tool alone.
@@ -245,7 +143,7 @@ def _without_tool(schema: dict[str, Any]) -> None:
     schema["oneOf"] = [{"required": [word]} for word in ("tool", *BUILTINS)]
 
 
-class Step(_Model):
+class Step(Model):
     """One call of a tool, or a built-in step."""
 
     model_config = ConfigDict(json_schema_extra=_without_tool)
@@ -258,7 +156,7 @@ class Step(_Model):
     )
     tool: _Tool = Field("", description="The name of the tool to call.")
     ask: Ask | None = Field(None, description="In place of a tool: ask a person. The answer is the step's output.")
-    compute: _Values | None = Field(
+    compute: Values | None = Field(
         None,
         description=(
             "In place of a tool: an exact computation, such as {'multiply': ['$output.step_1.price', 2]}. Its result "
@@ -276,7 +174,7 @@ class Step(_Model):
         ),
     )
     wait: Wait | None = Field(None, description="In place of a tool: wait for an event from outside.")
-    params: _Values = Field(
+    params: Values = Field(
         default_factory=dict,
         description=(
             "The params of the call. A text such as '$output.step_1.order_id' is replaced by the value that the step "
@@ -290,7 +188,7 @@ class Step(_Model):
             "registered undo."
         ),
     )
-    depends_on: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] | None = Field(
+    depends_on: Annotated[tuple[StepId, ...], BeforeValidator(listed)] | None = Field(
         None, description="Ids of the steps to wait for. Default: the step before it in the list."
     )
     kind: Literal["compensatable", "irreversible", "pivot", "retriable", "read"] | None = Field(
@@ -322,7 +220,7 @@ class Step(_Model):
         None, description="Conditions on the output. If all hold, the step failed: its effect is undone like any other."
     )
     retry: Retry | None = Field(None, description="How often and how fast the call is retried.")
-    timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
+    timeout_s: Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
     resource: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None,
         description="The key of what the call changes, such as 'user:{$input.user}'. Calls with it run one at a time.",
@@ -363,10 +261,10 @@ class Step(_Model):
     def body(self) -> Any:
         """What is written under the word of a built-in step."""
         given = getattr(self, self.builtin)
-        return given.model_dump(exclude_unset=True) if isinstance(given, _Model) else given
+        return given.model_dump(exclude_unset=True) if isinstance(given, Model) else given
 
 
-class Plan(_Model):
+class Plan(Model):
     """A saga plan, version 1: either every step completes, or every step is undone."""
 
     task_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = Field(
@@ -376,17 +274,17 @@ class Plan(_Model):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = Field(
         None, description="The name of the plan, which all its sagas share: letters, digits, '.', '_' and '-'."
     )
-    tags: Annotated[tuple[Tag, ...], Field(max_length=limits.MAX_TAGS), BeforeValidator(_listed)] = Field(
+    tags: Annotated[tuple[Tag, ...], Field(max_length=limits.MAX_TAGS), BeforeValidator(listed)] = Field(
         (), description="Words by which its sagas are found, such as 'customer:42'."
     )
     goal: Annotated[str, Field(max_length=limits.MAX_GOAL_CHARS)] = Field(
         "", description="The purpose of the plan, in a sentence."
     )
-    input: _Values = Field(default_factory=dict, description="Values that params bind as '$input.name'.")
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=limits.MAX_STEPS), BeforeValidator(_listed)] = (
+    input: Values = Field(default_factory=dict, description="Values that params bind as '$input.name'.")
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=limits.MAX_STEPS), BeforeValidator(listed)] = (
         Field(description="The steps, in order.")
     )
-    finally_: Annotated[tuple[Step, ...], Field(max_length=limits.MAX_FINALLY), BeforeValidator(_listed)] = Field(
+    finally_: Annotated[tuple[Step, ...], Field(max_length=limits.MAX_FINALLY), BeforeValidator(listed)] = Field(
         (),
         alias="finally",
         description=(
@@ -397,9 +295,9 @@ class Plan(_Model):
     assumptions: Annotated[
         tuple[Annotated[str, Field(max_length=limits.MAX_ASSUMPTION_CHARS)], ...],
         Field(max_length=limits.MAX_ASSUMPTIONS),
-        BeforeValidator(_listed),
+        BeforeValidator(listed),
     ] = Field((), description="What the author took for granted, for the people who read the plan.")
-    deadline_s: _Seconds | None = Field(None, description="The longest time for the whole saga, in seconds.")
+    deadline_s: Seconds | None = Field(None, description="The longest time for the whole saga, in seconds.")
     max_tool_calls: Annotated[int, Field(ge=1, le=limits.MAX_CALLS)] | None = Field(
         None, description="The maximum number of tool calls of the saga, counting each attempt."
     )
@@ -422,7 +320,7 @@ class Plan(_Model):
         return digest(self.model_dump(exclude_unset=True))
 
 
-_NESTED: dict[str, type[_Model]] = {
+_NESTED: dict[str, type[Model]] = {
     "rollback": Rollback,
     "retry": Retry,
     "fallback": Fallback,
@@ -564,7 +462,7 @@ def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
     return found
 
 
-def _translate(kind: type[_Model], data: Any, path: ProblemPath, error: ValidationError, problems: Problems) -> None:
+def _translate(kind: type[Model], data: Any, path: ProblemPath, error: ValidationError, problems: Problems) -> None:
     """Pydantic's findings as problems of the plan, one for each place."""
     seen: set[ProblemPath] = set()
     for detail in error.errors(include_url=False):
@@ -592,7 +490,7 @@ def place_of(data: Any, detail: ErrorDetails) -> ProblemPath:
     return tuple(place)
 
 
-def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: ErrorDetails, problems: Problems) -> None:
+def _add(kind: type[Model], path: ProblemPath, inner: ProblemPath, detail: ErrorDetails, problems: Problems) -> None:
     where = (*path, *inner)
     owner = kind
     for part in inner[:-1]:

@@ -11,9 +11,10 @@ import jsonschema_rs
 import pytest
 
 from saga_engine.plan.compiler import check_plan
-from saga_engine.plan.model import Ask, Fallback, OtherAnswer, Plan, Retry, Rollback, Step, load_plan
+from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step, load_plan
 from saga_engine.plan.problems import CODES
 from saga_engine.plan.schema import plan_schema
+from saga_engine.plan.step_bodies import Ask, OtherAnswer
 from tests.plan.catalog import TRAVEL
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,119 @@
+"""The bodies of built-in steps as written, and what all models of the format have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from saga_engine.errors import ValueNotJson
+from saga_engine.plan import limits
+from saga_engine.plan.ask import MAX_QUESTION_CHARS
+from saga_engine.plan.values import plain
+
+
+def listed(value: Any) -> Any:
+    """JSON has lists where a frozen model has tuples; the strict mode would refuse them."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def finite(value: Any) -> Any:
+    """A JSON value of a bounded size."""
+    try:
+        checked: Any = plain(value, max_nodes=limits.MAX_PLAN_NODES)
+    except ValueNotJson as error:
+        raise PydanticCustomError("value_not_json", "{reason}", {"reason": error.message}) from error
+    return checked
+
+
+Values = Annotated[dict[str, Any], AfterValidator(finite)]
+Seconds = Annotated[float, Field(gt=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
+
+
+class Model(BaseModel):
+    """A part of the format."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, serialize_by_alias=True)
+
+
+class OtherAnswer(Model):
+    """What counts as the answer if nobody gives one."""
+
+    value: Any = Field(description="One of the options, or a value that fits the schema.")
+
+
+class Ask(Model):
+    """A question to a person. Its answer is the step's output: `answer`, `by` and `note`."""
+
+    question: Annotated[str, Field(max_length=MAX_QUESTION_CHARS)] = Field(
+        description="The question, which may bind: 'Is {$output.step_1.price} too much?'."
+    )
+    options: Annotated[tuple[str, ...] | str, BeforeValidator(listed)] | None = Field(
+        None, description="The answers to choose from, or a binding to a list of texts. Default: a free answer."
+    )
+    answer_schema: Values | None = Field(
+        None, alias="schema", description="The JSON Schema of a free answer. Default: that of a text."
+    )
+    expires_s: Seconds | None = Field(
+        None, description="The longest wait for an answer, in seconds. Default: as long as the saga's deadline permits."
+    )
+    on_timeout: Literal["fail", "continue"] | OtherAnswer = Field(
+        "fail",
+        description=(
+            "What an expired question causes. fail: the step fails. continue: it fails, and the saga goes on. An "
+            "object with 'value': it is the answer."
+        ),
+    )
+
+
+class Until(Model):
+    """A moment."""
+
+    until: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
+        description="A date with a time and an offset, as in ISO 8601: '2026-12-01T09:00:00+01:00'. It may bind."
+    )
+
+
+class OtherOutput(Model):
+    """The output of the step if no event comes in time."""
+
+    value: Any = Field(description="Any JSON value.")
+
+
+class Wait(Model):
+    """An event to wait for. Its payload is the step's output."""
+
+    event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
+        description="The name of the event: letters, digits, '.', '_', ':' and '-'."
+    )
+    key: str | int | None = Field(
+        None, description="Which of these events: a text or a whole number. It may bind. Default: the saga's id."
+    )
+    payload_schema: Values | None = Field(
+        None, alias="schema", description="The JSON Schema of the payload. Default: any JSON value."
+    )
+    timeout_s: Seconds | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None, description="The longest wait, in seconds. It may bind. Default: as long as the saga's deadline permits."
+    )
+    on_timeout: Literal["fail", "continue"] | OtherOutput = Field(
+        "fail",
+        description=(
+            "What follows if no event comes in time. fail: the step fails. continue: it fails, and the saga goes on. "
+            "An object with 'value': that is the step's output."
+        ),
+    )
+
+
+class Child(Model):
+    """A child saga: a saga of its own, which the step starts and waits for."""
+
+    plan: Values | None = Field(
+        None, description="The plan of the child, as this one. Its bindings find its own steps and input."
+    )
+    template: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None, description="In place of a plan: the name of a template in the store, or 'NAME@VERSION'."
+    )
+    input: Values = Field(
+        default_factory=dict, description="The input of the child. It may bind: {'city': '$output.step_1.city'}."
+    )
