@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator
+from saga_engine.runtime.owner import parse
 from tests.kill.conftest import Place
-from tests.kill.polling import eventually
+from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes
 from tests.kill.worker_child import TOOLS
 from tests.servers import GIVE_UP_S, EmbeddedFolder
@@ -39,31 +40,60 @@ async def doubtful(coordinator: Coordinator, saga_ids: list[str]) -> set[str]:
     return found
 
 
+async def drives(url: str, saga_ids: list[str], pid: int) -> bool:
+    """Whether a process has the lease of each of these sagas, or died with it."""
+    async with opened(url) as store:
+        owners = [parse((await store.head(saga_id)).owner) for saga_id in saga_ids]
+    return all(owner is not None and owner.pid == pid for owner in owners)
+
+
 @pytest.mark.parametrize("kind", FATAL)
 async def test_only_the_first_end_of_a_process_costs_bare_calls(
     kind: str, embedded: EmbeddedFolder, processes: Processes, new_place: Callable[[str], Place]
 ) -> None:
-    """Of the bare sagas beside it, those in flight at the first end become questions, and none at the others."""
+    """Of the bare sagas beside it, those in flight at the first end become questions, and none at the others.
+
+    At each end some are at stake: early ones are in flight when the saga is taken over, late ones come while its call,
+    its probe or its undo is in flight.
+    """
     place = new_place(embedded.url)
+    folder = place.ledger.path.parent
     bare: list[str] = []
     at_an_end: list[set[str]] = []
     async with Coordinator.open(place.url, TOOLS["fatal"]) as coordinator:
-        await coordinator.submit(plan(*FATAL[kind]), saga_id="fatal", detach=True)
-        for life in range(4):
-            fresh = [f"bare-{life}-{number}" for number in range(6)]
+
+        async def submit_bare(name: str) -> list[str]:
+            fresh = [f"{name}-{number}" for number in range(3)]  # a worker has room for all of them
             for saga_id in fresh:
                 steps = [("linger", {"item": f"{saga_id}-{step}"}) for step in range(3)]
                 await coordinator.submit(plan(*steps), saga_id=saga_id, detach=True)
-            bare += fresh
+            bare.extend(fresh)
+            return fresh
+
+        await coordinator.submit(plan(*FATAL[kind]), saga_id="fatal", detach=True)
+        for life in range(3):
+            await submit_bare(f"early-{life}")
             worker = processes.start("work", player="workers", variant="fatal", name=f"w{life}", **place.told)
-            if life < 3:
-                ended = await asyncio.to_thread(worker.wait)
-                assert ended.killed, ended.told
-                at_an_end.append(await doubtful(coordinator, bare))
+            waiting = asyncio.create_task(asyncio.to_thread(worker.wait))
+            await eventually(lambda pid=worker.pid: drives(place.url, ["fatal"], pid), "the saga to be taken over")
+            (folder / f"drives-{worker.pid}").touch()
+            await eventually((folder / f"ends-{worker.pid}").exists, "the fatal call")
+            if life:
+                late = await submit_bare(f"late-{life}")
+                await eventually(
+                    lambda pid=worker.pid, done=waiting.done, late=late: done() or drives(place.url, late, pid),
+                    "the late sagas to be taken, or the end",
+                )
+                (folder / f"drives-all-{worker.pid}").touch()
+            ended = await waiting
+            assert ended.killed, ended.told
+            at_an_end.append(await doubtful(coordinator, bare))
+        worker = processes.start("work", player="workers", variant="fatal", name="w3", **place.told)
+        (folder / f"drives-{worker.pid}").touch()
         async with asyncio.timeout(GIVE_UP_S):
             finals = {saga_id: await coordinator.wait(saga_id) for saga_id in bare}
         fatal = await coordinator.wait("fatal")
-        await eventually((place.ledger.path.parent / "ready-w3").exists, "the last worker to listen")
+        await eventually((folder / "ready-w3").exists, "the last worker to listen")
         os.kill(worker.pid, signal.SIGTERM)
         await asyncio.to_thread(worker.told)
     assert at_an_end[0], "nothing was at stake"

@@ -48,22 +48,29 @@ _lingering: list[str] = []
 
 @tool(undo="cancel")
 async def linger(item: str, ctx: ToolContext) -> dict:
-    """A bare call that lasts for a moment."""
+    """A bare call that lasts until this process is said to drive the saga that ends it, and a moment more."""
     World.ledger.sent(ctx, "linger", {"item": item})
     _lingering.append(item)
-    for _ in range(20):
+    moments = 20
+    while moments:
         await asyncio.sleep(0.01)
+        moments -= (World.folder / f"drives-{os.getpid()}").exists()
     _lingering.remove(item)
     return did(ctx, "linger", {"ref": item}, once=False)
 
 
 async def _end() -> None:
-    """End the process, beside a bare call if there will be one: whoever keeps them apart lets none begin."""
-    for _ in range(200):
-        if _lingering:
-            break
+    """End the process, beside a bare call if there will be one: whoever keeps them apart lets none begin.
+
+    It lasts until this process is said to drive all the sagas that would begin one, and a moment more.
+    """
+    pid = os.getpid()
+    (World.folder / f"ends-{pid}").touch()
+    moments = 30
+    while moments and not _lingering:
         await asyncio.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
+        moments -= (World.folder / f"drives-all-{pid}").exists()
+    os.kill(pid, signal.SIGKILL)
 
 
 @tool(undo="cancel", keyed=True)

@@ -133,6 +133,13 @@ OF_WORKERS = [
         only="call",
     ),
     Mutation(
+        "tests/kill/test_trials.py::test_only_the_first_end_of_a_process_costs_bare_calls",
+        "a suspect does not wait for the bare calls in flight",
+        _TRIALS,
+        (("            admitted = self._enter(driver, ends)\n", "            admitted = True\n"),),
+        only="probe",
+    ),
+    Mutation(
         "tests/runtime/test_trials.py::test_bare_calls_and_a_suspect_are_kept_apart",
         "a suspect begins beside bare calls",
         _TRIALS,
