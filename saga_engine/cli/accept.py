@@ -24,7 +24,7 @@ def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest:
     from saga_engine.cli.output import data, document, note, shown, table
     from saga_engine.sources.mcp.draft import draft as drafted
 
-    servers = _chosen(servers_of(settings), names)
+    servers = chosen(servers_of(settings), names)
     found = asyncio.run(_all(servers))
     told: list[dict[str, Any]] = []
     failed, rows, drafts = False, [], []
@@ -67,7 +67,8 @@ def _summary(one: dict[str, Any], *, dry_run: bool) -> str:
     return f"{one['server']}: {one['tools']} tools, {changes}{end}"
 
 
-def _chosen(servers: list[McpServer], names: Sequence[str]) -> list[McpServer]:
+def chosen(servers: list[McpServer], names: Sequence[str]) -> list[McpServer]:
+    """The servers with these names; all without names. Raises ``SettingInvalid``."""
     from saga_engine.errors import SettingInvalid
 
     known = {server.name: server for server in servers}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 
 def mcp(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ACTION",
+            help="init NAME [-- PROGRAM ARGS… | URL], check [SERVER…], or observe [SERVER…]; without one, serve.",
+        ),
+    ] = None,
     *,
     name: Annotated[
         str | None,
@@ -46,14 +54,29 @@ def mcp(
             "--hold", metavar="S", min=0, max=3600, help="How long a call is held while an operator is asked."
         ),
     ] = 45.0,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="With init: a variable of the server; repeatable."),
+    ] = None,
+    trial: Annotated[
+        Path | None,
+        typer.Option("--try", metavar="FILE", help="With check: make the calls of this file, and undo each."),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="With observe: add a line of JSON for each call.")
+    ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With check: print JSON.")] = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
     """Serve the configured tools to an MCP client on stdin and stdout, as one saga that can be undone.
 
     The client starts this command instead of its servers (docs/gateway.md). The agent sees the tools of the MCP
     servers as they are, and saga_savepoint, saga_rollback, saga_status, saga_preview and saga_done.
+
+    'saga mcp init NAME -- PROGRAM ARGS…' starts a server and prints its tables for saga.toml; 'saga mcp check' connects
+    and says what changed and what the manifests lack; 'saga mcp observe' hands an agent's calls on and lists them.
 
     Examples:
       saga mcp
@@ -68,6 +91,8 @@ def mcp(
             f"{on_disconnect!r} is none of {', '.join(END_POLICIES)}", param_hint="--on-disconnect"
         )
     settings = settings_for(store, tools)
+    if words or env or trial or to or as_json:
+        return _action(settings, words or [], env=env or [], trial=trial, to=to, as_json=as_json)
     if settings.runtime:
         from saga_engine.errors import RuntimeUnsupported
 
@@ -83,6 +108,32 @@ def mcp(
     name = name or os.environ.get("SAGA_MCP_ID") or None
     _run(settings, registry, name, goal, cast("EndPolicy", on_disconnect), idle, hold)
     return exit_codes.COMPLETED
+
+
+def _action(
+    settings: Settings, words: list[str], *, env: list[str], trial: Path | None, to: Path | None, as_json: bool
+) -> int:
+    """Set up the gateway, or observe."""
+    action = words[0] if words else ""
+    if action not in ("init", "check", "observe"):
+        raise typer.BadParameter(f"{action!r} is none of init, check, observe", param_hint="ACTION")
+    for option, given, of in (
+        ("--env", env, "init"),
+        ("--try", trial, "check"),
+        ("--json", as_json, "check"),
+        ("--to", to, "observe"),
+    ):
+        if given and action != of:
+            raise typer.BadParameter(f"only 'saga mcp {of}' has it", param_hint=option)
+    if action == "observe":
+        from saga_engine.cli.mcp_observe import observe
+
+        return observe(settings, words[1:], to)
+    from saga_engine.cli.mcp_setup import check, init
+
+    if action == "init":
+        return init(settings, words[1:], env)
+    return check(settings, words[1:], trial=trial, as_json=as_json)
 
 
 def _run(  # noqa: PLR0917 - the options

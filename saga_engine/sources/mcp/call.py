@@ -145,7 +145,7 @@ class McpCall:
         arguments, meta = self._filled(params, call)
         request = CallToolRequest(params=CallToolRequestParams(name=self.remote, arguments=arguments, _meta=meta))
         try:
-            answer: Mapping[str, Any] = await live.session.send_request(request, _as_it_is())
+            answer: Mapping[str, Any] = await live.session.send_request(request, as_it_is())
             return answer
         except MCPError as error:
             raise self._refusal(connection, live, error) from None
@@ -226,7 +226,7 @@ class McpCall:
 
 
 @functools.cache
-def _as_it_is() -> Any:
+def as_it_is() -> Any:
     """The answer as JSON: the SDK has checked it against the protocol, and its own models would drop fields."""
     from pydantic import TypeAdapter
 

@@ -1,27 +1,96 @@
 """A draft of a manifest: tables for the tools of a server that the operator has not described yet.
 
-A server's hints pre-fill them, as comments and as ``effect``. They are claims of the server: nothing relies on them
-before an operator has put the tables into ``saga.toml``.
+A server's hints and the names of its tools pre-fill them, as comments and as ``effect``. They are claims of the server:
+nothing relies on them before an operator has put the tables into ``saga.toml``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.pins import PinnedTool, Pins
+from saga_engine.sources.mcp.shipped import builtin, builtin_names
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+#: What takes back what a verb does, as tools are called.
+_BACK: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(("create", "add", "insert", "put", "write", "upload"), ("delete", "remove", "destroy")),
+    **dict.fromkeys(("book", "reserve", "order", "schedule", "submit", "place"), ("cancel", "release")),
+    **dict.fromkeys(("delete", "remove"), ("restore", "create", "add")),
+    "open": ("close",),
+    "close": ("reopen", "open"),
+    "start": ("stop", "cancel"),
+    "stop": ("start",),
+    "enable": ("disable",),
+    "disable": ("enable",),
+    "lock": ("unlock",),
+    "assign": ("unassign",),
+    "archive": ("unarchive", "restore"),
+    "grant": ("revoke",),
+    "charge": ("refund",),
+    "pay": ("refund",),
+}
+_LOOK: Final = ("get", "find", "read", "show", "search", "list")
+
+
+def heading(server: str, table: Mapping[str, object], pins: Pins, about: str) -> str:
+    """The table of a server, with the shipped manifest that describes it."""
+    lines = [f"[mcp.{server}]", f"# {printable(about, 200)}"]
+    for name, value in table.items():
+        if value:
+            lines.append(f"{name} = {_toml(value)}")
+    known, differing = described_by(pins)
+    if known:
+        lines.append(f'manifest = "builtin:{known}"')
+        version = builtin(known)["tried"]["version"]
+        if differing:
+            lines.append(f"# It was tried with version {version}, which declares {', '.join(differing)} otherwise.")
+    return "\n".join([*lines, ""])
+
+
+def described_by(pins: Pins) -> tuple[str, list[str]]:
+    """The shipped manifest for these tools, and which of them it was not tried with; an empty name if there is none."""
+    for name in builtin_names():
+        tools, tried = builtin(name)["tools"], builtin(name)["tried"]["digests"]
+        writes = [tool for tool, table in tools.items() if table.get("effect") != "read"]
+        if pins and set(writes) <= set(pins) and len(set(tools) & set(pins)) * 4 >= len(pins) * 3:
+            return name, sorted(tool for tool in pins if tried.get(tool) != pins[tool].digest)
+    return "", []
 
 
 def draft(server: str, pins: Pins, described: Collection[str]) -> str:
     """The tables as TOML; an empty text if every tool is described."""
-    return "\n".join(line for name in sorted(pins) if name not in described for line in _table(server, pins[name]))
+    return "\n".join(
+        line for name in sorted(pins) if name not in described for line in _table(server, pins[name], pins)
+    )
 
 
-def _table(server: str, tool: PinnedTool) -> Iterator[str]:
+def back_of(name: str, names: Collection[str]) -> str:
+    """The tool that takes back what another one does, as far as names tell; else an empty text."""
+    return _renamed(name, names, lambda verb: _BACK.get(verb, ()))
+
+
+def _renamed(name: str, names: Collection[str], others: Callable[[str], Sequence[str]]) -> str:
+    wanted = {_key(other): other for other in names}
+    for word in _WORD.finditer(name):
+        for verb in others(word[0].lower()):
+            found = wanted.get(_key(f"{name[: word.start()]} {verb} {name[word.end() :]}"))
+            if found is not None and found != name:
+                return found
+    return ""
+
+
+def _key(name: str) -> str:
+    """A name in one spelling; the plural counts as the singular."""
+    return " ".join(word.lower().rstrip("s") for word in _WORD.findall(name))
+
+
+def _table(server: str, tool: PinnedTool, pins: Pins) -> Iterator[str]:
     name = tool.name if _BARE.fullmatch(tool.name) else json.dumps(tool.name)
     first = tool.description.strip().split("\n", 1)[0]
     yield f"[mcp.{server}.tools.{name}]"
@@ -32,8 +101,20 @@ def _table(server: str, tool: PinnedTool) -> Iterator[str]:
         yield ""
         return
     yield 'effect = "write"'
-    yield '# undo = "…"           # the tool that takes it back'
+    back = back_of(tool.name, pins)
+    yield f"# undo = {json.dumps(back or '…')}           # the tool that takes it back" + (
+        ": a guess by its name" if back else ""
+    )
+    look = _renamed(tool.name, pins, lambda verb: _LOOK if verb in _BACK else ())
+    if look:
+        yield f"# probe = {json.dumps(look)}           # the tool that tells whether it happened: a guess by its name"
     if tool.hints.get("idempotentHint") is True:
-        yield "# the server says that a repeat changes nothing more"
+        yield "# idempotent = true     # the server says that a repeat changes nothing more"
     yield '# is_error = "not-done"  # if an answer with isError means that nothing was done'
     yield ""
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
