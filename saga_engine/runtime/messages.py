@@ -82,8 +82,8 @@ async def say(
 
 
 async def send(store: Store, supervisor: Supervisor, saga_id: str, message: Message) -> SagaResult:
-    """Only post a message: the saga's owner acts on it, or else a worker or the next resume."""
-    await store.post(saga_id, encode_message(message))
+    """Only post a message: the saga's owner acts on it, or else a worker, at once, or the next resume."""
+    await store.post(saga_id, encode_message(message), spare_ms=0)
     supervisor.notify(saga_id)
     return await _look(store, saga_id)
 
@@ -226,11 +226,12 @@ async def run_fork(  # noqa: PLR0917
 
 
 async def settled(store: Store, saga_id: str) -> SagaResult:
-    """Read a saga's head until it has ended or rests; raises ``SagaNotFound``."""
+    """Read a saga's head until it has ended, or rests with no message unread; raises ``SagaNotFound``."""
     pause_s = _LOOK_AGAIN_S[0]
     while True:
         head = await store.head(saga_id)
-        if head.status in SAGA_FINAL or (head.status == ESCALATED and not head.owner):
+        rests = head.status == ESCALATED and not head.owner and not head.messages
+        if rests or head.status in SAGA_FINAL:
             return SagaResult(await look(store, saga_id, full=True))
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])

@@ -141,26 +141,28 @@ class TakeOver:
         else:
             performer = await self.performer(saga.saga_id)
         started = submission.started(self.clock.now_ms())  # the store's clock, known since there is a lease
+        # A fork, and an undo, start with what they reuse, in the same write.
+        first = [started, *(msgspec.structs.replace(record, at=started.at) for record in reused)]
         if performer is None:
-            return await self._queue(submission, started)
+            return await self._queue(submission, started, first)
         state = begin(started, submission.compiled, Growth(started, self.tools))
-        first: list[AnyRecord] = [started]
         driver = self._driver(saga, state, 0, performer, creation=Creation(digest=started.digest, owned=True))
-        for record in reused:  # a fork starts with what it reuses, in the same write
-            first.append(msgspec.structs.replace(record, at=started.at))
-            evolve(state, first[-1])
+        for record in first[1:]:
+            evolve(state, record)
         return driver, first
 
-    async def _queue(self, submission: Submission, started: SagaStarted) -> SagaResult:
+    async def _queue(self, submission: Submission, started: SagaStarted, first: Sequence[AnyRecord]) -> SagaResult:
         """Journal a saga without driving it."""
-        state = begin(started, submission.compiled)
+        state = begin(started, submission.compiled, Growth(started, self.tools) if first[1:] else None)
+        for record in first[1:]:
+            evolve(state, record)
         values: dict[str, bytes] = {}
         entry = Entry(
             saga_id=started.saga_id,
             seq=0,
             epoch=0,
-            records=[encode(started, values)],
-            status=t.PENDING,
+            records=[encode(record, values) for record in first],
+            status=state.status,
             summary=msgspec.json.encode(summary(state)),
             values=values or None,
             creation=Creation(digest=started.digest, owned=False, room=self.room),
@@ -169,7 +171,7 @@ class TakeOver:
         )
         ack = await self.writer.append(entry)
         if ack.code == "ok" and self.observers:
-            await self.observers.tell(started.saga_id, masked_records([started]))
+            await self.observers.tell(started.saga_id, masked_records(first))
         if ack.code == "full":
             raise QueueFull(
                 "too many sagas wait for a worker already; nothing was journalled",

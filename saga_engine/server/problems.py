@@ -112,11 +112,13 @@ def problem_of(error: SagaError) -> dict[str, Any]:
 def problem_response(error: SagaError) -> Response:
     """The response that reports an error."""
     body = problem_of(error)
-    headers = {}
+    headers: dict[str, str] = {}
     if body["status"] in (429, 503):
         headers["Retry-After"] = str(max(1, round(error.context.get("retry_after_s", 1))))
     if body["status"] == 401 and error.code == "unauthenticated":
         headers["WWW-Authenticate"] = 'Bearer realm="saga"'
+    if body["status"] == 408:
+        headers["Connection"] = "close"  # the rest of the body is not read
     if "allow" in error.context:
         headers["Allow"] = error.context["allow"]
     return Response(msgspec.json.encode(body, enc_hook=str), body["status"], headers, MEDIA_TYPE)

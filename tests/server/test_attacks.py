@@ -1,0 +1,223 @@
+"""What a hostile client sends: refused with a problem, and nothing of it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from saga_engine.errors import QuotaExceeded
+from saga_engine.server import listen
+from saga_engine.server.limits import Rates, Streams
+from saga_engine.server.settings import ServerSettings
+from saga_engine.server.signin import own_path
+from tests.server.harness import BOOK, JSON, Server, events, worked
+
+SETTINGS = ServerSettings(port=0, max_body_bytes=4096, request_timeout_s=0.2, max_streams=2, max_streams_each=1)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    async with worked(settings=SETTINGS) as (found, _):
+        yield found
+
+
+async def raw(server: Server, data: bytes) -> bytes:
+    """What the server answers to these bytes until it closes the connection."""
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def nothing_was_begun(server: Server) -> bool:
+    return (await (await server.api()).get("/v1/sagas"))["sagas"] == []
+
+
+BODIES = [
+    (b"[" * 3000, {}, 400),
+    (b'{"plan": ' + b'{"a":' * 600 + b"1" + b"}" * 600 + b"}", {}, 422),
+    (b'{"plan": {"steps": []', {}, 400),
+    (b'{"plan": {"steps": [NaN]}}', {}, 400),
+    (b"\xff\xfe", {}, 400),
+    (b"[]", {}, 422),
+    (b"null", {}, 422),
+    (b"{}", {}, 422),
+    (json.dumps({"plan": BOOK, "by": "root"}).encode(), {}, 422),
+    (json.dumps({"plan": BOOK, "saga_id": "../../etc/passwd"}).encode(), {}, 422),
+    (json.dumps({"plan": BOOK, "saga_id": "a\r\nSet-Cookie: x=1"}).encode(), {}, 422),
+    (json.dumps({"plan": BOOK, "template": "x"}).encode(), {}, 422),
+    (json.dumps({"plan": BOOK}).encode(), {"content-type": "text/plain"}, 415),
+    (json.dumps({"plan": BOOK}).encode(), {"content-type": "application/x-www-form-urlencoded"}, 415),
+    (json.dumps({"plan": BOOK}).encode(), {"content-encoding": "gzip"}, 415),
+    (json.dumps({"plan": BOOK}).encode(), {"idempotency-key": "k" * 256}, 400),
+    (json.dumps({"plan": BOOK}).encode(), {"idempotency-key": ""}, 400),
+    (json.dumps({"plan": BOOK, "tags": ["x" * 5000]}).encode(), {}, 413),
+    (b" " * 5000, {}, 413),
+]
+
+
+async def test_bodies_that_are_refused(server: Server) -> None:
+    """Deep, broken, oversized, mistyped, with unknown or hostile fields: a problem, quickly, and no saga."""
+    api = await server.api()
+    for body, headers, status in BODIES:
+        found = await server.client.post("/v1/sagas", content=body, headers={**api.headers, **JSON, **headers})
+        said = (found.status_code, found.headers["content-type"])
+        assert said == (status, "application/problem+json"), (body[:80], found.text)
+        api.check("POST", "/v1/sagas", found)
+    assert await nothing_was_begun(server)
+
+
+async def test_a_body_without_a_length_is_bounded_as_well(server: Server) -> None:
+    """Chunks are counted as they come."""
+    api = await server.api()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1000
+
+    found = await server.client.post("/v1/sagas", content=chunks(), headers={**api.headers, **JSON})
+    assert found.status_code == 413
+
+
+async def test_a_slow_request_does_not_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that does not arrive is answered with 408; a head that never ends is cut off."""
+    monkeypatch.setattr(listen, "_GRACE_S", 0.0)
+    async with worked(settings=SETTINGS) as (server, _):
+        assert await raw(server, b"GET /v1/sagas HTTP/1.1\r\nHost: loc") == b""
+    monkeypatch.undo()
+    async with worked(settings=SETTINGS) as (server, _):
+        api = await server.api()
+        head = f"POST /v1/sagas HTTP/1.1\r\nHost: localhost\r\nAuthorization: {api.headers['authorization']}\r\n"
+        slow = (head + "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{").encode()
+        assert (await raw(server, slow)).startswith(b"HTTP/1.1 408")
+        assert await nothing_was_begun(server)
+
+
+HEADS = [
+    ("GET /v1/sagas HTTP/1.1\r\nHost: evil.example\r\n", 403),
+    ("GET /v1/sagas HTTP/1.1\r\nHost: localhost.evil.example\r\n", 403),
+    ("GET /v1/sagas HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", 400),
+    ("GET /v1/sagas HTTP/1.1\r\n", 400),
+    ("POST /v1/sagas HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n", 400),
+    ("POST /v1/sagas HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n", 400),
+    ("GET /v1/sagas HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n", 400),
+    ("GET /v1/%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\n", 404),
+    ("GET /v1/../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n", 404),
+    ("GET /assets/..%2f..%2fetc/passwd HTTP/1.1\r\nHost: localhost\r\n", 404),
+    ("GET /v1/sagas/..%2F..%2Fx HTTP/1.1\r\nHost: localhost\r\n", 404),
+    ("GET /v1/sagas/%0d%0aSet-Cookie:x HTTP/1.1\r\nHost: localhost\r\n", 404),
+    ("TRACE /v1/sagas HTTP/1.1\r\nHost: localhost\r\n", 405),
+    ("PUT /v1/sagas HTTP/1.1\r\nHost: localhost\r\n", 405),
+    ("GET /v1/sagas?limit=x HTTP/1.1\r\nHost: localhost\r\n", 400),
+    ("GET /v1/sagas?limit=1&limit=2 HTTP/1.1\r\nHost: localhost\r\n", 400),
+    ("GET /v1/sagas?by=x HTTP/1.1\r\nHost: localhost\r\n", 400),
+    ("GET /v1/sagas?cursor=x HTTP/1.1\r\nHost: localhost\r\n", 422),
+]
+
+
+async def test_heads_that_are_refused(server: Server) -> None:
+    """Foreign hosts, doubled headers, paths that lead elsewhere, wrong methods and queries."""
+    api = await server.api()
+    for head, status in HEADS:
+        data = f"{head}Authorization: {api.headers['authorization']}\r\nConnection: close\r\n\r\n".encode()
+        found = await raw(server, data)
+        assert found.startswith(f"HTTP/1.1 {status}".encode()), (head, found)
+        assert b"set-cookie" not in found.lower().partition(b"\r\n\r\n")[0]
+        assert b"root:" not in found
+
+
+PAGES = [
+    ({"origin": "https://evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"sec-fetch-site": "cross-site"}, 403),
+    ({"sec-fetch-site": "same-site"}, 403),
+    ({}, 403),
+    ({"origin": "OWN"}, 200),
+    ({"sec-fetch-site": "same-origin"}, 200),
+]
+
+
+async def test_a_page_of_another_site_does_nothing(server: Server) -> None:
+    """With the cookie that a browser adds by itself, only a page of the server acts; the cookie is kept from scripts."""
+    api = await server.api()
+    token = api.headers["authorization"].removeprefix("Bearer ")
+    signed = await server.client.post("/ui/sign-in", data={"token": token, "next": "//evil.example"})
+    assert (signed.status_code, signed.headers["location"]) == (303, "/")
+    cookie = signed.headers["set-cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=strict", "Path=/"))
+    server.client.cookies.clear()
+    for headers, status in PAGES:
+        assert await nothing_was_begun(server)
+        sent = {**JSON, "cookie": cookie.partition(";")[0]}
+        sent |= {name: server.url if value == "OWN" else value for name, value in headers.items()}
+        found = await server.client.post("/v1/check", content=json.dumps({"plan": BOOK}), headers=sent)
+        assert found.status_code == status, (headers, found.text)
+
+
+async def test_a_wrong_token_signs_nobody_in(server: Server) -> None:
+    """The form answers with its own page, and sets no cookie."""
+    found = await server.client.post("/ui/sign-in", data={"token": "saga_x", "next": "/"})
+    assert (found.headers["location"], "set-cookie" in found.headers) == ("/ui/sign-in?wrong=1", False)
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "/\\evil.example", "https://evil.example", "", "/a\r\nb", "/\\", "x"]
+)
+def test_a_sign_in_leads_to_this_server_only(target: str) -> None:
+    """Whatever the link says, a browser stays here."""
+    assert own_path(target) == "/"
+    assert own_path("/sagas?x=1") == "/sagas?x=1"
+
+
+async def test_streams_are_counted(server: Server) -> None:
+    """One more than a token may have open is refused; the place of a stream that has ended is free again."""
+    api = await server.api()
+    first = events(api, "/v1/stream")
+    await anext(first)
+    refused = await api("GET", "/v1/stream")
+    assert (refused.status_code, refused.json()["code"]) == (429, "quota-exceeded")
+    await first.aclose()
+    while True:
+        async with api.client.stream("GET", "/v1/stream", headers=api.headers) as answer:
+            if answer.status_code == 200:
+                break
+
+
+async def test_a_caller_who_asks_too_often_waits() -> None:
+    """A token has its own rate, and so have those without one."""
+    settings = ServerSettings(port=0, requests_per_s=0.1, burst=3)
+    async with worked(settings=settings) as (server, _):
+        first, second = await server.api(), await server.api()
+        assert [(await first("GET", "/v1/stops")).status_code for _ in range(4)] == [200, 200, 200, 429]
+        assert (await second("GET", "/v1/stops")).status_code == 200
+
+
+def test_buckets_and_places() -> None:
+    """What costs more than a burst empties the bucket; the longest silent caller is forgotten; places are given back."""
+    rates = Rates(1e-9, 2)
+    assert [rates.wait_s("a") > 0 for _ in range(3)] == [False, False, True]
+    assert rates.wait_s("b", 100) == 0
+    assert rates.wait_s("b", 0.001) > 0
+    streams = Streams(1, 1)
+    with streams.opened("a"), pytest.raises(QuotaExceeded), streams.opened("b"):
+        pass
+    with streams.opened("b"):
+        pass
+
+
+async def test_no_page_runs_foreign_code_or_stands_in_a_frame(server: Server) -> None:
+    """Each answer, also one that refuses, has the headers that say so."""
+    for path in ("/healthz", "/v1/openapi.json", "/v1/sagas", "/nowhere"):
+        headers = (await server.client.get(path)).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff")
+        assert "server" not in headers

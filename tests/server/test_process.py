@@ -1,0 +1,169 @@
+"""`saga serve` as a process of its own, on a real store, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from saga_engine import Coordinator
+from saga_engine.cli import run
+from saga_engine.server.tokens import Tokens
+from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Api, events
+
+ROOT = Path(__file__).parents[2]
+#: The command, in a process that dies once, when the saga of the first submission is durable and nobody knows it yet.
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from saga_engine.cli import main
+from saga_engine.server import acts
+inner = acts.submit
+async def submit(*args, **options):
+    found = await inner(*args, **options)
+    if not Path("died").exists():
+        Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+acts.submit = submit
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 1\n")
+    return tmp_path
+
+
+class Process:
+    """A server's process; its address is what it prints."""
+
+    def __init__(self, folder: Path, *start: str, tools: bool = True) -> None:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
+        env |= {"PYTHONPATH": str(ROOT)}
+        command = [sys.executable, *(start or ("-m", "saga_engine")), "serve", "--port", "0"]
+        command += ["--tools", f"{ROOT}/tests/server/harness.py:TOOLS"] if tools else []
+        self.process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url.startswith("http://"), "it did not start"
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(120)
+
+
+@pytest.fixture
+def processes(folder: Path) -> Iterator[list[Process]]:
+    made: list[Process] = []
+    yield made
+    for each in made:
+        if each.process.poll() is None:
+            each.end(signal.SIGKILL)
+
+
+@asynccontextmanager
+async def asking(process: Process, token: str) -> AsyncIterator[Api]:
+    async with httpx2.AsyncClient(base_url=process.url, timeout=120, trust_env=False) as client:
+        yield Api(client, (await client.get("/v1/openapi.json")).json(), token)
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[tuple[Coordinator, str]]:
+    """The store that the server uses, in this process, and a token."""
+    async with Coordinator.open(f"embedded://{folder}/.saga", TOOLS, lease_s=1) as coordinator:
+        yield coordinator, (await Tokens(coordinator.store.documents()).create("Ada", ["admin"]))[1]
+
+
+async def test_a_server_that_is_killed_before_it_answers(folder: Path, processes: list[Process]) -> None:
+    """SIGKILL between append and answer: the same request to the next server finds the same saga, and there is one."""
+    async with opened(folder) as (coordinator, token):
+        (folder / "dies.py").write_text(DIES)
+        processes.append(Process(folder, "dies.py"))
+        key = {"idempotency-key": "order-17"}
+        async with asking(processes[0], token) as api:
+            with pytest.raises(httpx2.TransportError):
+                await api("POST", "/v1/sagas", {"plan": BOOK}, headers=key)
+        processes[0].process.wait(120)
+        (there,) = (await coordinator.search()).sagas
+        processes.append(Process(folder, "dies.py"))
+        async with asking(processes[1], token) as api:
+            again = await api.post("/v1/sagas", {"plan": BOOK}, headers=key)
+            assert (again["saga_id"], again["status"]) == (there.saga_id, "PENDING")
+            working = asyncio.create_task(coordinator.work())
+            done = await api.get(f"/v1/sagas/{there.saga_id}", wait=60)
+            working.cancel()
+            await asyncio.wait([working])
+        assert (done["status"], len((await coordinator.search()).sagas)) == ("COMPLETED", 1)
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL], ids=["SIGTERM", "SIGKILL"]
+)
+async def test_a_stream_goes_on_at_the_next_server(
+    folder: Path, processes: list[Process], number: signal.Signals
+) -> None:
+    """A client that reconnects with Last-Event-ID after the server's end has each record of the journal exactly once."""
+    async with opened(folder) as (coordinator, token):
+        working = asyncio.create_task(coordinator.work())
+        processes.append(Process(folder))
+        seen: list[int | None] = []
+        async with asking(processes[0], token) as api:
+            await api.post("/v1/sagas", {"plan": WAIT, "saga_id": "s"})
+            try:
+                async for _, seq, body in events(api, "/v1/sagas/s/stream"):
+                    seen.append(seq)
+                    if body["k"] == "StepWaiting":
+                        processes[0].process.send_signal(number)
+            except httpx2.TransportError:
+                assert number == signal.SIGKILL
+        assert processes[0].process.wait(120) == (0 if number == signal.SIGTERM else -number)
+        await coordinator.send_event("paid", 17, {"sum": 5})
+        processes.append(Process(folder))
+        async with asking(processes[1], token) as api:
+            seen += [seq async for _, seq, _ in events(api, "/v1/sagas/s/stream", seen[-1])]
+        working.cancel()
+        await asyncio.wait([working])
+        assert seen == [*range(len(await coordinator.history("s"))), None]
+
+
+async def test_a_server_without_tools_takes_the_answer_that_a_worker_carries_out(
+    folder: Path, processes: list[Process]
+) -> None:
+    """The server of another process, which has no tools, posts an answer; a worker that is idle goes on with the saga."""
+    async with opened(folder) as (coordinator, token):
+        working = asyncio.create_task(coordinator.work())
+        await coordinator.submit(
+            {"steps": [*ASK["steps"], {"step_id": 2, "tool": "book", "params": {"item": "x"}}]}, saga_id="s"
+        )
+        process = Process(folder, tools=False)
+        processes.append(process)
+        async with asking(process, token) as api:
+            assert (await api.get("/v1/sagas/s", wait=60))["status"] == "ESCALATED"
+            await api.post("/v1/sagas/s/resolve", {"step_id": 1, "decision": "yes", "note": "go on"})
+            done = await api.get("/v1/sagas/s", wait=60)
+            assert (done["status"], done["steps"][0]["output"]["by"]) == ("COMPLETED", "Ada")
+            refused = await api.post("/v1/sagas", {"plan": BOOK}, status=422)
+            assert refused["problems"][0]["code"] == "tool-unknown"
+        working.cancel()
+        await asyncio.wait([working])
+
+
+@pytest.mark.parametrize("args", [["--auth", "none"], []])
+def test_a_server_without_tokens_stays_on_the_loopback(
+    args: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before it listens: with --auth none, and where no token exists, so that nobody could use it."""
+    monkeypatch.chdir(folder)
+    assert run(["serve", "--port", "0", "--host", "0.0.0.0", *args]) == 1
+    out, err = capsys.readouterr()
+    assert (out, "saga token create" in err, "[setting-invalid]" in err) == ("", True, True)
