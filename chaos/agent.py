@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from chaos.tools import KINDS, make_tools
-from chaos.worker import become
+from chaos.child import play
+from chaos.tools import KINDS
 from saga_engine import CallFailed, Coordinator, SagaError
 from saga_engine.core import transitions as t
 from saga_engine.errors import SessionDiverged, SessionEnded
@@ -92,19 +92,7 @@ def script(seed: int, number: int) -> Script:
 
 def main(duties: Duties) -> None:
     """The process; it ends when every session has ended. Sessions that have ended are answered from their journals."""
-    become(duties.log, duties.world)
-    asyncio.run(_main(duties))
-
-
-async def _main(duties: Duties) -> None:
-    while True:
-        try:
-            async with Coordinator.open(duties.url, make_tools(), lease_s=duties.lease_s) as coordinator:
-                await _Agents(coordinator, duties).run()
-                return
-        except SagaError as error:
-            _log.warning("the store is away: %s", error)
-            await asyncio.sleep(_AGAIN_S)
+    play(duties, lambda coordinator: _Agents(coordinator, duties).run())
 
 
 class _Agents:

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from chaos import plans
-from chaos.tools import make_tools
-from chaos.worker import become
+from chaos.child import play
 from saga_engine import Coordinator, SagaError
 from saga_engine.core import transitions as t
 from saga_engine.errors import SagaNotFound, UndoRefused
@@ -38,19 +37,7 @@ class Duties(NamedTuple):
 
 def main(duties: Duties) -> None:
     """The process; it ends when it has sent every event and every undo has ended."""
-    become(duties.log, duties.world)
-    asyncio.run(_main(duties))
-
-
-async def _main(duties: Duties) -> None:
-    while True:
-        try:
-            async with Coordinator.open(duties.url, make_tools(), lease_s=duties.lease_s) as coordinator:
-                await _Errands(coordinator, duties).run()
-                return
-        except SagaError as error:
-            _log.warning("the store is away: %s", error)
-            await asyncio.sleep(_AGAIN_S)
+    play(duties, lambda coordinator: _Errands(coordinator, duties).run())
 
 
 class _Errands:

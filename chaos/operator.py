@@ -11,8 +11,7 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any, NamedTuple
 
-from chaos.tools import make_tools
-from chaos.worker import become
+from chaos.child import play
 from chaos.world import Outside
 from saga_engine import Coordinator, SagaError, SagaResult
 from saga_engine.core import transitions as t
@@ -39,18 +38,7 @@ class Duties(NamedTuple):
 
 def main(duties: Duties) -> None:
     """The process; it ends when it is killed."""
-    become(duties.log, duties.world)
-    asyncio.run(_main(duties))
-
-
-async def _main(duties: Duties) -> None:
-    while True:
-        try:
-            async with Coordinator.open(duties.url, make_tools(), lease_s=duties.lease_s) as coordinator:
-                await _Desk(coordinator, duties.seed).serve()
-        except SagaError as error:
-            _log.warning("not now: %s", error)
-            await asyncio.sleep(_IDLE_S)
+    play(duties, lambda coordinator: _Desk(coordinator, duties.seed).serve())
 
 
 class _Desk:

@@ -121,9 +121,9 @@ def _events(
     """An event ends one wait, and the one whose output it is; each that was sent is known once."""
     ids = {event for sending in sent for event in sending.ids}
     known = Counter(event.id for event in events)
-    for event in sorted(ids | known.keys()):
-        if known[event] != 1:
-            yield f"the event {event} is known {known[event]} times"
+    for event_id in sorted(ids | known.keys()):
+        if known[event_id] != 1:
+            yield f"the event {event_id} is known {known[event_id]} times"
     waits = {step["step_id"]: step for step in plan["steps"] if "wait" in step}
     by_event = [each for each in told.history if each["k"] == "StepSucceeded" and each.get("via") == "event"]
     taken = {event.id for event in events if event.disposition == "taken"}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.store import die_with_parent
+from chaos.child import become
 from chaos.tools import make_tools
-from chaos.world import Outside
 from saga_engine import Coordinator
 from saga_engine.errors import StoreRefused, StoreUnavailable
 
@@ -39,17 +36,6 @@ def main(orders: Orders) -> None:
     become(orders.log, orders.world)
     move_clock(*orders.clock_s)
     asyncio.run(_main(orders))
-
-
-def become(log: str, world: str) -> None:
-    """Become a child like any other: it dies with its parent, and writes to its own log."""
-    die_with_parent()
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(name)s %(message)s", force=True)
-    logging.getLogger("chaos").setLevel(logging.INFO)
-    Outside.path = world
 
 
 def move_clock(offset_s: float, jump_s: float) -> None:
