@@ -75,3 +75,11 @@ def test_there_is_something_to_test() -> None:
     assert {"README.md", "README.zh.md", "python-api.md"} <= pages
     assert PLANS
     assert len(COMMANDS) >= 10
+
+
+def test_the_programs_of_agents_are_on_their_page() -> None:
+    """What the page shows of an agent is what its program does, which the long tests run."""
+    shown = [block for block in blocks("py") if block.page.name == "agent-frameworks.md"]
+    programs = [path.read_text(encoding="utf-8") for path in (ROOT / "examples" / "mcp_agents").glob("*.py")]
+    assert len(shown) == len(programs)
+    assert [str(block) for block in shown if not any(block.body in text for text in programs)] == []

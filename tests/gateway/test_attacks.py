@@ -17,8 +17,7 @@ from saga_engine.gateway.stdio import _parsed
 from saga_engine.sources.mcp import McpServer, stdio
 from saga_engine.sources.mcp.stdio import id_in
 from tests.gateway.agents import MANIFEST, Agent, about, agent, engine
-from tests.mcp.servers import World
-from tests.mcp.test_manifest import saga
+from tests.mcp.servers import World, saga
 
 SERVER = Path(__file__).with_name("evil_server.py")
 #: Text that a terminal acts on, that reverses what follows, and that nobody sees.

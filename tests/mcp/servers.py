@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from saga_engine.cli import run
 from saga_engine.sources.mcp import McpServer
 from saga_engine.tools.registry import ToolRegistry
 from tests.tools.calls import a_call
@@ -70,3 +74,12 @@ async def outcome(server: McpServer, tool: str, params: dict[str, Any] | None = 
     """Call one tool once."""
     await server.open()
     return await ToolRegistry(server.tools()).call(f"inn.{tool}", params or {}, a_call(**changes))
+
+
+def saga(folder: Path, *args: str) -> tuple[int, str, str]:
+    """A command in ``folder``, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        code = run(args)
+    return code, out.getvalue(), err.getvalue()

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.cli import run
 from saga_engine.core.effects import Done
 from saga_engine.errors import SettingInvalid, ToolInvalid
 from saga_engine.sources.mcp import McpServer, mcp_servers
 from saga_engine.sources.mcp.pins import PinnedTool, changes, read_pins, write_pins
 from saga_engine.sources.mcp.templates import Template, Unfillable
 from saga_engine.tools.registry import ToolRegistry
-from tests.mcp.servers import MANIFEST, World, outcome
+from tests.mcp.servers import MANIFEST, World, outcome, saga
 
 OBJECT = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
 
@@ -203,15 +200,6 @@ async def test_a_server_is_used_from_its_file_without_being_asked(tmp_path: Path
     assert server.connection()._task is None
     assert isinstance(await outcome(server, "book", {"guest": "Ann"}), Done)
     await server.close()
-
-
-def saga(folder: Path, *args: str) -> tuple[int, str, str]:
-    """A command in ``folder``, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(folder)
-        code = run(args)
-    return code, out.getvalue(), err.getvalue()
 
 
 def test_saga_tools_accept(tmp_path: Path) -> None:

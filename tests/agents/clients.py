@@ -1,0 +1,70 @@
+"""The agent frameworks: each with its packages, in an environment of its own, and its program in examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.agents.desk import ROOT
+
+PROGRAMS = ROOT / "examples" / "mcp_agents"
+
+
+@dataclass(frozen=True)
+class Framework:
+    """``told``: the packages whose versions the docs name."""
+
+    name: str
+    packages: tuple[str, ...]
+    told: tuple[str, ...]
+
+    @property
+    def program(self) -> Path:
+        return PROGRAMS / f"with_{self.name}.py"
+
+
+FRAMEWORKS = (
+    Framework("openai_agents", ("openai-agents",), ("openai-agents", "mcp")),
+    Framework(
+        "langgraph",
+        ("langchain", "langgraph", "langchain-openai", "langchain-mcp-adapters", "mcp<2"),
+        ("langchain-mcp-adapters", "langgraph", "langchain", "mcp"),
+    ),
+    Framework("pydantic_ai", ("pydantic-ai-slim[openai,mcp]",), ("pydantic-ai-slim", "fastmcp-slim", "mcp")),
+    Framework("crewai", ("crewai", "crewai-tools[mcp]"), ("crewai", "crewai-tools", "mcp")),
+    Framework("agentscope", ("agentscope",), ("agentscope", "mcp")),
+    # It imports packages that it does not require, and a name that mcp 2 has not.
+    Framework("qwen_agent", ("qwen-agent[mcp]", "mcp<2", "numpy", "soundfile", "tqdm"), ("qwen-agent", "mcp")),
+)
+
+
+def environment(framework: Framework, folder: Path) -> str:
+    """Its interpreter; the environment is built in ``folder`` if it is not there."""
+    place = folder / framework.name
+    python = place / "bin" / "python"
+    ready = place / "ready"
+    if not ready.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *framework.packages], check=True)
+        ready.touch()
+    return str(python)
+
+
+def versions(framework: Framework, python: str) -> dict[str, str]:
+    """The versions that are installed."""
+    code = (
+        "import json, sys, importlib.metadata as m;"
+        "print(json.dumps({n: m.version(n) for n in sys.argv[1:] if any(m.distributions(name=n))}))"
+    )
+    made = subprocess.run([python, "-c", code, *framework.told], check=True, capture_output=True, text=True)
+    found: dict[str, str] = json.loads(made.stdout)
+    return found
+
+
+def environments() -> Path:
+    """Where they are kept: they take minutes to build."""
+    return Path(os.environ.get("SAGA_TEST_AGENTS") or Path.home() / ".cache" / "saga-engine-test-agents")
