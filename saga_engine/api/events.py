@@ -26,6 +26,18 @@ class EventMethods:
         """
         return await Events(self.store, self.supervisor).send(name, key, payload, event_id)
 
+    async def answer_wait(self, saga_id: str, step_id: int | str, payload: Any = None) -> None:
+        """Bring an event to one step that waits, whatever others wait for the same name and key.
+
+        The wait has one end: who calls this twice changes nothing. Raises ``SagaNotFound``, ``EventRefused`` and
+        ``ValueNotJson``.
+        """
+        await Events(self.store, self.supervisor).answer(saga_id, str(step_id), payload)
+
+    async def require_waiting(self, saga_id: str, step_id: int | str) -> None:
+        """Raises ``EventRefused`` unless the step waits for an event now, and ``SagaNotFound``."""
+        await Events(self.store, self.supervisor).waiting(saga_id, str(step_id))
+
     async def events(
         self, name: str | None = None, key: str | int | None = None, *, limit: int = 100
     ) -> Sequence[ListedEvent]:

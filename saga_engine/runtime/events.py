@@ -14,11 +14,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from saga_engine.core.messages import encode_message
+from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.core.steps.wait import schema_of
 from saga_engine.errors import EventRefused, SagaError, SagaNotFound
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
-from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent
+from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent, Waiter
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.listening import EVENT_KEEP_MS, channel_of, message_of, taken_by
 from saga_engine.runtime.supervisor import Supervisor
@@ -78,9 +80,35 @@ class Events:
         found = EventReceipt(event.id, receipt.disposition, receipt.known)
         return found if waiter is None else found._replace(saga_id=waiter.saga_id, step=waiter.step)
 
+    async def waiting(self, saga_id: str, step: str) -> tuple[State, int]:
+        """The state of a saga and the index of a step that waits for an event. Raises ``EventRefused``."""
+        state = state_of(await read_records(self._store, saga_id))
+        index = state.plan.by_key.get(step, -1)
+        wait = state.waits.get(index)
+        if wait is None or wait.on != "event":
+            raise EventRefused(
+                f"step {step} of saga {saga_id} does not wait for an event",
+                hint="it may have waited, or will: see `saga show`",
+                saga_id=saga_id,
+            )
+        return state, index
+
+    async def answer(self, saga_id: str, step: str, payload: Any) -> None:
+        """Bring a payload to one wait, past the others of its channel. Raises ``EventRefused``."""
+        state, index = await self.waiting(saga_id, step)
+        if wrong := misfit(schema_of(state, index), payload):
+            raise EventRefused(f"the payload does not fit what the step that waits expects: {wrong}")
+        channel, event = _checked(*channel_of(state.waits[index]), payload, None)
+        message = message_of(channel, Waiter(saga_id, step), event)
+        await self._store.post(saga_id, encode_message(message), spare_ms=0)
+        self._supervisor.notify(saga_id)
+
     async def listed(self, name: str | None, key: str | int | None, limit: int) -> Sequence[ListedEvent]:
-        """The events of a name and key, or of all, the last ones first."""
-        channel = None if name is None or key is None else Channel(name, key_of(key))
+        """The events of a name and key, or of all, the last ones first. Raises ``EventRefused`` for no key."""
+        try:
+            channel = None if name is None or key is None else Channel(name, key_of(key))
+        except ValueError as error:
+            raise EventRefused(str(error), hint="use the key that the plan's 'wait' step has") from error
         found = await self._store.event_store().listed(channel, limit)
         return [event for event in found if name is None or event.channel.name == name]
 

@@ -67,13 +67,17 @@ class Desk:
         return self.engine_of(self.identity(request))
 
     def engine_of(self, identity: Identity) -> Coordinator:
+        """The coordinator of a caller's tenant. Raises ``Forbidden``."""
+        return self.engine_of_tenant(identity.tenant)
+
+    def engine_of_tenant(self, tenant: str) -> Coordinator:
         """The coordinator of a tenant. Raises ``Forbidden``."""
-        if not identity.tenant:
+        if not tenant:
             return self.coordinator
-        found = self.engines.get(identity.tenant)
+        found = self.engines.get(tenant)
         if found is None:
             raise Forbidden(
-                f"this server does not serve the tenant {identity.tenant}", hint="[server.tenants.NAME] in saga.toml"
+                f"this server does not serve the tenant {tenant}", hint="[server.tenants.NAME] in saga.toml"
             )
         return found
 

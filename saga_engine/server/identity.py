@@ -42,6 +42,8 @@ class Identity:
 
 #: Of a server without tokens, which listens on the loopback only.
 ANYBODY: Final = Identity("local", frozenset({"admin"}), via="open")
+#: Of a request that says who it is by a signature of its own.
+NOBODY: Final = Identity("", frozenset(), via="signature")
 
 
 def check_scopes(scopes: list[str] | tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from saga_engine._version import __version__
 from saga_engine.server.operation import Operation
 from saga_engine.server.problems import MEDIA_TYPE, TITLES
-from saga_engine.server.schemas import COMPONENTS, ref
+from saga_engine.server.schemas import COMPONENTS, PATH_PARTS, ref
 
 #: What any operation can answer: malformed, unknown caller, forbidden, too slow, too many, a defect, no store.
 _COMMON: Final = (400, 401, 403, 408, 429, 500, 503)
@@ -44,7 +44,7 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
 
 def _described(operation: Operation) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": PATH_PARTS[name]}
         for name in _PARAMETER.findall(operation.path)
     ]
     parameters += [
@@ -54,10 +54,11 @@ def _described(operation: Operation) -> dict[str, Any]:
         {"name": name, "in": "header", "required": False, "schema": schema}
         for name, schema in operation.headers.items()
     ]
+    needs = f"Needs the scope `{operation.scope}`." if operation.scope else "Needs no token: it is signed."
     found: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": f"{operation.about} Needs the scope `{operation.scope}`.".strip(),
+        "description": f"{operation.about} {needs}".strip(),
         "parameters": parameters,
         "responses": _responses(operation),
     }
@@ -66,6 +67,10 @@ def _described(operation: Operation) -> dict[str, Any]:
             "required": not operation.may_lack_body,
             "content": {"application/json": {"schema": operation.body}},
         }
+    if operation.takes_any:
+        found["requestBody"] = {"required": False, "content": {"application/json": {"schema": {}}}}
+    if not operation.scope:
+        found["security"] = []
     return found
 
 
@@ -79,7 +84,11 @@ def _responses(operation: Operation) -> dict[str, Any]:
             found[str(status)]["content"] = {"application/json": {"schema": schema}}
         if status in (201, 202):
             found[str(status)]["headers"] = {"Location": {"schema": {"type": "string"}}}
-    refused = {*_COMMON, *operation.refusals, *(_OF_BODIES if operation.body is not None else ())}
+    refused = {
+        *_COMMON,
+        *operation.refusals,
+        *(_OF_BODIES if operation.body is not None or operation.takes_any else ()),
+    }
     for status in sorted(refused):
         found[str(status)] = {
             "description": TITLES[status],

@@ -16,7 +16,7 @@ from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import cut
 from saga_engine.server.bodies import json_of
 from saga_engine.server.desk import Desk
-from saga_engine.server.identity import Identity
+from saga_engine.server.identity import NOBODY, Identity
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -66,9 +66,10 @@ Handle = Callable[[Incoming], Awaitable[Answer | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. ``scope`` empty: it needs no identity, and gets ``ANYBODY``'s engine only.
+    """One method of one path. ``scope`` empty: it needs no identity, because what it gets is signed.
 
-    ``body``: the JSON Schema of its body, None: it has none; ``may_lack_body``: an empty one counts as ``{}``.
+    ``body``: the JSON Schema of its body, None: it has none; ``may_lack_body``: an empty one counts as ``{}``;
+    ``takes_any``: the handler reads the bytes itself.
     ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
     own problems, beside those that every operation has.
     """
@@ -85,6 +86,7 @@ class Operation:
     headers: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
     may_lack_body: bool = False
+    takes_any: bool = False
     about: str = ""
     streams: bool = False
 
@@ -93,7 +95,7 @@ class Operation:
         checks = None if self.body is None else ValueSchema(self.body)
 
         async def endpoint(request: Request) -> Response:
-            identity = desk.require(request, self.scope)
+            identity = desk.require(request, self.scope) if self.scope else NOBODY
             query = query_of(request, self.query)
             body = None if checks is None else await self._body(request, checks)
             found = await self.handle(Incoming(request, desk, identity, desk.engine_of(identity), query, body))

@@ -19,6 +19,15 @@ ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,
 TAGS: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 64}
 #: Of templates: ``NAME`` or ``NAME@VERSION``.
 REFERENCE: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[1-9][0-9]{0,8})?$"}
+#: What stands in a path.
+PATH_PARTS: Final[Mapping[str, Schema]] = {
+    "saga_id": ID,
+    "reference": REFERENCE,
+    "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$"},
+    "source": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"},
+    "token": {"type": "string", "pattern": "^[A-Za-z0-9._-]+$"},
+    "job_id": {"type": "string", "pattern": "^j[0-9a-f]{15}$"},
+}
 #: The formats of a query.
 WAIT: Final[Schema] = {
     "type": "number",
@@ -27,7 +36,11 @@ WAIT: Final[Schema] = {
     "description": "Wait up to so many seconds until the saga ends or needs an operator.",
 }
 LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
-CURSOR: Final[Schema] = {"type": "string", "maxLength": 200, "description": "The cursor of the page before."}
+CURSOR: Final[Schema] = {
+    "type": "string",
+    "pattern": "^[0-9]{1,13}-[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+    "description": "The cursor of the page before.",
+}
 
 
 def made_of(
@@ -64,7 +77,10 @@ def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-PLAN: Final[Schema] = {"type": "object", "description": "A plan; see docs/plan-format.md and `saga schema`."}
+PLAN: Final[Schema] = {
+    "type": "object",
+    "description": "A plan; docs/plan-format.md says what it must have, and `saga schema` prints its JSON Schema.",
+}
 INPUT: Final[Schema] = {"type": "object", "description": "Values for $input.NAME."}
 BY_PLAN: Final = {"plan": PLAN, "input": INPUT}
 STATUS: Final[Schema] = {"type": "string", "enum": list(SAGA_STATES)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.server.signatures import SCHEMES
 from saga_engine.settings import TableReader
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
@@ -34,6 +35,24 @@ class Tenant:
     name: str
     namespace: str
     quota: Quota = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A system that sends signed events: how they are signed, and where their name and key are in the body.
+
+    ``secret_env``: the variables with its secret; several while one is replaced. ``event``, or the text at
+    ``event_field``, is the event's name, and the value at ``key_field`` its key.
+    """
+
+    name: str
+    scheme: str
+    secret_env: tuple[str, ...]
+    key_field: str
+    event: str = ""
+    event_field: str = ""
+    tolerance_s: float = 300.0
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +82,7 @@ class ServerSettings:
     max_wait_s: float = 60.0
     quota: Quota = Quota()
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    inbound: Mapping[str, Inbound] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.auth not in ("token", "none"):
@@ -116,18 +136,53 @@ def server_settings(table: Mapping[str, Any], source: str, **given: Any) -> Serv
     for name, least, most in _NUMBERS:
         found[name] = _number(reader, name, getattr(_DEFAULTS, name), least, most, whole=name in _WHOLE)
     found["quota"] = _quota(reader)
-    tenants = reader.any("tenants", {})
-    if not isinstance(tenants, Mapping):
-        reader.refuse("tenants", "must be tables", "[server.tenants.NAME]")
-    found["tenants"] = {name: _tenant(name, body, source) for name, body in tenants.items()}
+    found["tenants"] = {name: _tenant(name, body, source) for name, body in _tables(reader, "tenants")}
+    found["inbound"] = {name: _inbound(name, body, source) for name, body in _tables(reader, "inbound")}
     reader.end()
+    for each in found["inbound"].values():
+        if each.tenant and each.tenant not in found["tenants"]:
+            raise SettingInvalid(f"[server.inbound.{each.name}] names the tenant {each.tenant!r}, which is none")
     return ServerSettings(**found | {name: value for name, value in given.items() if value not in (None, [], ())})
+
+
+def _tables(reader: TableReader, name: str) -> list[tuple[str, Any]]:
+    tables = reader.any(name, {})
+    if not isinstance(tables, Mapping):
+        reader.refuse(name, "must be tables", f"[server.{name}.NAME]")
+    for each in tables:
+        if not _NAME.fullmatch(each):
+            raise SettingInvalid(f"{each!r} is no name in {reader.where}", hint="1 to 32 letters, digits, '-' and '_'")
+    return [*tables.items()]
+
+
+def _inbound(name: str, body: Any, source: str) -> Inbound:
+    reader = TableReader(f"[server.inbound.{name}] in {source}", body)
+    scheme, key_field = reader.text("scheme"), reader.text("key_field")
+    event, event_field = reader.text("event"), reader.text("event_field")
+    found = Inbound(
+        name,
+        scheme,
+        _texts(reader, "secret_env"),
+        key_field,
+        event,
+        event_field,
+        _number(reader, "tolerance_s", 300.0, 1, 86400),
+        reader.text("tenant"),
+    )
+    if scheme not in SCHEMES:
+        reader.refuse("scheme", f"cannot be {scheme!r}", ", ".join(SCHEMES))
+    if not found.secret_env:
+        reader.refuse("secret_env", "is missing", 'secret_env = ["SHOP_WEBHOOK_SECRET"]')
+    if not key_field:
+        reader.refuse("key_field", "is missing", 'key_field = "data.order_id"')
+    if bool(event) == bool(event_field):
+        reader.refuse("event", "or event_field must be given, and not both", 'event = "paid"')
+    reader.end()
+    return found
 
 
 def _tenant(name: str, body: Any, source: str) -> Tenant:
     reader = TableReader(f"[server.tenants.{name}] in {source}", body)
-    if not _NAME.fullmatch(name):
-        raise SettingInvalid(f"{name!r} is no name of a tenant", hint="1 to 32 letters, digits, '-' and '_'")
     namespace = reader.text("namespace", name)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", namespace):
         reader.refuse("namespace", "is no namespace of a store", "1 to 32 letters, digits, '-' and '_'")

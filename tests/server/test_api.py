@@ -95,6 +95,8 @@ async def test_records_that_come_later_reach_an_open_stream() -> None:
                 break
         assert seen == [*range(len(await coordinator.history("s"))), None]
         assert [each["event_id"] for each in (await api.get("/v1/events", name="paid"))["events"]] == ["e1"]
+        for query in ({"name": "paid", "key": ""}, {"name": "paid", "key": "k" * 5000}):
+            assert (await api("GET", "/v1/events", **query)).json()["code"] == "event-refused"
         overviews = events(api, "/v1/stream")
         assert (await anext(overviews))[2]["sagas"]["COMPLETED"] == 1
         server.stop()
@@ -211,7 +213,7 @@ async def test_each_operation_needs_its_scope() -> None:
     ):
         nobody = await server.api()
         nobody.headers = {}
-        for operation in operations():
+        for operation in (each for each in operations() if each.scope):
             path = re.sub(r"\{\w+\}", "none", operation.path)
             others = [scope for scope in SCOPES if scope not in (operation.scope, "admin")]
             assert (await nobody(operation.method, path)).status_code == 401
