@@ -69,7 +69,11 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     """
     if full:
         return state_of(await read_records(store, saga_id))
-    records = await read_records(store, saga_id, whole=False)
+    return await look_at(store, saga_id, await read_records(store, saga_id, whole=False))
+
+
+async def look_at(store: Store, saga_id: str, records: list[AnyRecord]) -> State:
+    """``look`` without ``full``, for records that were read with large values as references."""
     # Steps and the items of lists are part of the plan, in whatever way they were added.
     planned = [record for record in records if {"steps", "items"} & refs_of(record).keys() or record is records[0]]
     whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}

@@ -1,18 +1,17 @@
-"""The console: pages that the server draws."""
+"""The console: pages that the server draws, for people who look at sagas and answer their questions."""
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from typing import TYPE_CHECKING
 
-from saga_engine.server.desk import Desk
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from saga_engine.server.desk import Desk
 
 
-def console(desk: Desk) -> list[BaseRoute]:  # noqa: ARG001 - the pages ask it
-    """The routes of the pages."""
+def console(desk: Desk) -> list[BaseRoute]:
+    """The routes of the console: ``/``, ``/ui/…`` and ``/assets/…``."""
+    from saga_engine.server.console.forms import Forms
 
-    async def first(_: Request) -> Response:
-        return RedirectResponse("/v1/openapi.json", 303)
-
-    return [Route("/", first, methods=["GET"])]
+    return Forms(desk).routes()

@@ -1,0 +1,237 @@
+"""The forms of the console: each is a POST with the key of its browser, and says afterwards what became of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from saga_engine.api.stops import go, stop
+from saga_engine.core.messages import decode_message
+from saga_engine.core.records import QuestionResolved
+from saga_engine.errors import (
+    CancelRefused,
+    DecisionRefused,
+    JournalUnreadable,
+    PlanInvalid,
+    RequestInvalid,
+    UndoRefused,
+)
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.salvage import load_checked
+from saga_engine.runtime.journal import read_records
+from saga_engine.server import acts
+from saga_engine.server.console.deciding import cancel_page, undo_page
+from saga_engine.server.console.drawing import Node
+from saga_engine.server.console.frame import Frame, saga_address
+from saga_engine.server.console.plans import plan_page
+from saga_engine.server.console.reading import nodes_of
+from saga_engine.server.console.routes import Pages, error_frame
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+
+
+class _Answered(NamedTuple):
+    """Who answered a question, and what."""
+
+    by: str
+    decision: str
+
+
+class Forms(Pages):
+    """The handlers of forms."""
+
+    async def resolve(self, request: Request) -> Response:
+        """Answer a question. Whoever is second sees who was first."""
+        fields = await self.fields(request)
+        frame, engine, identity = await self.whole_frame(request, "resolve")
+        saga_id = self.desk.saga_id(request)
+        question, decision = fields.get("question", ""), fields.get("decision", "")
+        read, _ = await self.reading.saga(engine, saga_id)
+        asked = next((each for each in read.body["questions"] if each["question_id"] == question), None)
+        said = ""
+        if asked is None:
+            said = frame.words("said.gone")
+        elif (fields.get("call") or "") != (asked.get("call") or ""):
+            said = frame.words("said.changed")
+        else:
+            try:
+                output = _json(fields.get("output", ""))
+                await acts.resolve(
+                    self.desk, identity, saga_id, str(asked["step_id"]), decision, output, fields.get("note", "")[:500]
+                )
+            except ValueError as error:
+                said = frame.words("said.no-json", why=str(error)[:200])
+            except DecisionRefused as error:
+                said = f"{error.message}. {error.hint}" if error.hint else error.message
+        first = await _first_answer(engine, saga_id, question)
+        if first is not None and (first.by != identity.who or first.decision != decision):
+            by = first.by or frame.words("said.somebody")
+            said = frame.words("said.faster", by=by, answer=frame.words.known("answer", first.decision))
+        if said:
+            shown = await self.saga_html(request, error_frame(frame, said), engine)
+            return self.answer(request, shown, 409)
+        return self.back(fields, "answered", saga_address(saga_id))
+
+    async def do_cancel(self, request: Request) -> Response:
+        """Cancel a saga."""
+        fields = await self.fields(request)
+        frame, _, identity = await self.whole_frame(request, "resolve")
+        saga_id = self.desk.saga_id(request)
+        try:
+            await acts.cancel(self.desk, identity, saga_id, fields.get("note", "")[:500])
+        except CancelRefused as error:
+            return self.answer(request, cancel_page(frame, saga_id, {"refused": error.message}), 409)
+        return self.back({}, "cancelled", saga_address(saga_id))
+
+    async def do_undo(self, request: Request) -> Response:
+        """Undo a completed saga."""
+        fields = await self.fields(request)
+        frame, _, identity = await self.whole_frame(request, "resolve")
+        saga_id = self.desk.saga_id(request)
+        accept = bool(fields.get("accept"))
+        try:
+            found = await acts.undo(self.desk, identity, saga_id, accept=accept, note=fields.get("note", "")[:500])
+        except UndoRefused as error:
+            return self.answer(request, undo_page(frame, saga_id, None, f"{error.message}. {error.hint}"), 409)
+        return self.back({}, "undoing", saga_address(found.saga_id))
+
+    async def do_stop(self, request: Request) -> Response:
+        """Hold all calls, those of a tool or those of a saga."""
+        fields = await self.fields(request)
+        _, engine, identity = await self.whole_frame(request, "admin")
+        tool, saga_id = _scope(fields.get("scope", ""))
+        await stop(engine.store, tool=tool, saga_id=saga_id, by=identity.who, note=fields.get("note", "")[:500])
+        return self.back({}, "stopped", "/ui/stop")
+
+    async def do_go(self, request: Request) -> Response:
+        """Lift a stop."""
+        fields = await self.fields(request)
+        _, engine, _ = await self.whole_frame(request, "admin")
+        tool, saga_id = _scope(fields.get("scope", ""))
+        await go(engine.store, tool=tool, saga_id=saga_id)
+        return self.back(fields, "lifted", "/ui/stop")
+
+    async def do_plan(self, request: Request) -> Response:
+        """Check and simulate a plan, or submit it."""
+        fields = await self.fields(request)
+        submits = fields.get("do") == "submit"
+        frame, engine, identity = await self.whole_frame(request, "submit" if submits else "read")
+        plan, given = fields.get("plan", ""), fields.get("input", "")
+        try:
+            body, values = json.loads(plan), _json(given)
+            if values is not None and not isinstance(values, dict):
+                raise ValueError("the input is an object")
+        except (ValueError, RecursionError) as error:
+            said = frame.words("said.no-json", why=str(error)[:200])
+            return self.answer(request, plan_page(frame, plan=plan, given=given, said=said), 422)
+        try:
+            if submits:
+                result, _ = await acts.submit(self.desk, identity, {"plan": body, "input": values})
+                return self.back({}, "started", saga_address(result.saga_id))
+            problems = engine.check(plan, input=values)
+            rehearsal = None if problems else (await engine.simulate(plan, input=values)).to_dict()
+            nodes = [] if problems else _nodes(engine, plan, values)
+        except PlanInvalid as error:
+            found = [each.to_dict() for each in error.problems]
+            return self.answer(request, plan_page(frame, plan=plan, given=given, problems=found), 422)
+        found = [each.to_dict() for each in problems]
+        page = plan_page(frame, plan=plan, given=given, problems=found, rehearsal=rehearsal, nodes=nodes)
+        return self.answer(request, page)
+
+    async def do_template(self, request: Request) -> Response:
+        """Start a saga from a template."""
+        fields = await self.fields(request)
+        frame, engine, identity = await self.whole_frame(request, "submit")
+        given = fields.get("input", "")
+        try:
+            body = {"template": fields.get("template", ""), "input": _json(given)}
+            result, _ = await acts.submit(self.desk, identity, body)
+        except ValueError as error:
+            return await self._refused_template(request, frame, engine, given, str(error))
+        except PlanInvalid as error:
+            said = "; ".join(f"{each.path}: {each.message}" for each in error.problems[:5])
+            return await self._refused_template(request, frame, engine, given, said)
+        return self.back({}, "started", saga_address(result.saga_id))
+
+    async def _refused_template(
+        self, request: Request, frame: Frame, engine: Coordinator, given: str, said: str
+    ) -> Response:
+        shown = await self.template_html(request, error_frame(frame, said[:1000]), engine, given)
+        return self.answer(request, shown, 422)
+
+    async def do_schedule(self, request: Request) -> Response:
+        """Pause, resume or trigger a schedule."""
+        fields = await self.fields(request)
+        _, engine, identity = await self.whole_frame(request, "admin")
+        name, verb = request.path_params["name"], fields.get("do", "")
+        if verb == "pause":
+            await engine.schedules.pause(name, why="" if identity.via == "open" else f"by {identity.who}")
+        elif verb == "resume":
+            await engine.schedules.resume(name)
+        elif verb == "trigger":
+            return self.back({}, "started", saga_address(await engine.schedules.trigger(name)))
+        else:
+            raise RequestInvalid("a schedule is paused, resumed or triggered", where="do")
+        return self.back({}, "schedule", "/ui/templates")
+
+    def routes(self) -> list[BaseRoute]:
+        """The routes of pages and forms."""
+        forms = {
+            "/ui/sagas/{saga_id}/resolve": self.resolve,
+            "/ui/sagas/{saga_id}/cancel": self.do_cancel,
+            "/ui/sagas/{saga_id}/undo": self.do_undo,
+            "/ui/stop": self.do_stop,
+            "/ui/go": self.do_go,
+            "/ui/plan": self.do_plan,
+            "/ui/templates/{name}": self.do_template,
+            "/ui/schedules/{name}": self.do_schedule,
+        }
+        posts = [Route(path, self.handled(handler), methods=["POST"]) for path, handler in forms.items()]
+        return [*super().routes(), *posts, Route("/ui/sagas/{saga_id}/resolve", self._to_saga, methods=["GET"])]
+
+    async def _to_saga(self, request: Request) -> Response:
+        """A page that answers a form may be loaded anew: that decides nothing."""
+        return RedirectResponse(saga_address(request.path_params["saga_id"]), 303)
+
+
+def _nodes(engine: Coordinator, plan: str, values: dict[str, Any] | None) -> list[Node]:
+    loaded = load_checked(plan, engine.tools, input=values)
+    return nodes_of(list(compile_plan(loaded, engine.tools, input=values).all_steps()))
+
+
+async def _first_answer(engine: Coordinator, saga_id: str, question: str) -> _Answered | None:
+    """The answer to a question that is recorded, or that was posted first and waits to be read."""
+    for record in await read_records(engine.store, saga_id, whole=False):
+        if isinstance(record, QuestionResolved) and record.question == question:
+            return _Answered(record.by, record.decision)
+    for data in await engine.store.messages(saga_id):
+        try:
+            message = decode_message(data)
+        except JournalUnreadable:
+            continue
+        if message.kind == "resolve" and message.question == question:
+            return _Answered(message.by, message.decision)
+    return None
+
+
+def _json(text: str) -> Any:
+    """A value that a person typed; None for an empty field. Raises ``ValueError``."""
+    try:
+        return json.loads(text) if text.strip() else None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _scope(scope: str) -> tuple[str | None, str | None]:
+    """The tool and the saga of a stop's scope."""
+    kind, _, name = scope.partition(":")
+    if kind in ("tool", "saga") and name:
+        return (name, None) if kind == "tool" else (None, name)
+    if scope in ("", "all"):
+        return None, None
+    raise RequestInvalid("a stop is of all calls, of a tool or of a saga", where="scope")

@@ -1,0 +1,216 @@
+"""The open questions, and the forms that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from saga_engine.server.console.frame import (
+    Frame,
+    duration,
+    empty,
+    facts,
+    form,
+    image,
+    json_block,
+    moment,
+    page,
+    saga_address,
+)
+from saga_engine.server.console.html import Html, Part, tag
+
+#: Answers that leave or refuse something, and those that are what was asked for.
+_GRAVE: Final = frozenset({"accept", "deny", "close"})
+_MAIN: Final = frozenset({"approve", "answer"})
+_MOST: Final = 30
+
+
+def questions_page(
+    frame: Frame, questions: Sequence[Mapping[str, Any]], *, unreadable: Sequence[str], more: bool, now_ms: int
+) -> Html:
+    """All open questions, the oldest first."""
+    words = frame.words
+    cards = [
+        question_card(frame, question, saga_id=str(question["saga_id"]), listed=True, now_ms=now_ms)
+        for question in questions
+    ]
+    return page(
+        frame,
+        words("nav.questions"),
+        "questions",
+        tag("h1", None, words("nav.questions"), " ", tag("span", {"class": "quiet number"}, len(questions))),
+        [tag("div", {"class": "said error"}, words("questions.unreadable", saga=each)) for each in unreadable],
+        tag("div", {"class": "questions", "id": "questions"}, cards) if cards else empty(words, "questions.none"),
+        tag("p", {"class": "quiet"}, words("questions.more")) if more else None,
+        live="/v1/stream",
+    )
+
+
+def question_card(
+    frame: Frame, question: Mapping[str, Any], *, saga_id: str, listed: bool = False, now_ms: int = 0
+) -> Html:
+    """One question with what is known, and its answers."""
+    words = frame.words
+    kind, step = str(question["kind"]), str(question["step_id"])
+    title = f"question-{saga_id}-{question['question_id']}"
+    asked = str(question.get("text") or "") if kind == "ask" else words.known("question", kind)
+    about: list[Part] = [
+        tag(
+            "span",
+            None,
+            words("question.undo-of")
+            if question["direction"] != "forward" and kind != "ask"
+            else words("question.step"),
+            " ",
+            tag("b", None, step),
+            " ",
+            str(question.get("step_name") or "")[:80],
+        ),
+        tag("code", None, str(question["tool"])[:80]) if question["tool"] else None,
+        tag("span", None, moment(question["asked_ms"])),
+        tag("span", {"class": "due"}, words("question.expires"), " ", moment(question["expires_ms"]))
+        if question.get("expires_ms")
+        else None,
+    ]
+    link = tag("a", {"href": saga_address(saga_id), "class": "id"}, saga_id) if listed else None
+    waited = tag("span", {"class": "quiet number"}, duration(max(now_ms - question["asked_ms"], 0))) if now_ms else None
+    return tag(
+        "article",
+        {"class": f"card question {kind}", "id": title, "aria-labelledby": f"{title}-title"},
+        tag("div", {"class": "line"}, link, tag("div", {"class": "grow"}), waited) if listed else None,
+        tag("h2", {"id": f"{title}-title", "class": "asked"}, asked[:2000]),
+        tag("div", {"class": "meta"}, about),
+        tag("p", {"class": "goal"}, str(question["goal"])[:500]) if listed and question.get("goal") else None,
+        _known(frame, question),
+        _answers(frame, question, saga_id)
+        if "resolve" in frame.may
+        else tag("p", {"class": "quiet"}, words("question.may-not")),
+    )
+
+
+def _known(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
+    words, parts = frame.words, []
+    error = question.get("error")
+    if error and question["kind"] not in ("approval", "ask"):
+        parts.append(
+            tag(
+                "div",
+                {"class": "said error"},
+                tag("code", None, error["error_code"]),
+                " ",
+                str(error["message"])[:1000],
+            )
+        )
+    parts.append(
+        facts(
+            (words("question.rule"), question.get("rule")),
+            (words("question.why"), str(question["why"])[:500] if question.get("why") else None),
+            (words("question.probed"), _probe(question)),
+        )
+    )
+    if question.get("params") is not None:
+        parts += [tag("h3", None, words("question.call")), json_block(question["params"], words("question.call"))]
+    if question.get("steps"):
+        parts += [
+            tag("h3", None, words("question.proposed")),
+            json_block(question["steps"], words("question.proposed")),
+        ]
+    images = [(name, question[name]) for name in ("before", "after", "found") if question.get(name) is not None]
+    if images:
+        shown = [image(words, name, value) for name, value in images]
+        parts.append(tag("div", {"class": "images"}, shown))
+    standing = question.get("standing") or []
+    if standing:
+        rows = [
+            tag(
+                "li",
+                None,
+                tag("b", None, str(each["step_id"])),
+                f" {each['name']} ",
+                tag("code", None, str(each["tool"])),
+                " ",
+                words.known("step", str(each.get("status", ""))),
+            )
+            for each in standing[:_MOST]
+        ]
+        parts.append(
+            tag(
+                "details",
+                {"id": f"standing-{question['question_id']}"},
+                tag("summary", None, words("question.standing", n=len(standing))),
+                tag("ul", None, rows),
+            )
+        )
+    return parts
+
+
+def _probe(question: Mapping[str, Any]) -> str | None:
+    probe = question.get("probe")
+    if not probe:
+        return None
+    return f"{probe['tries']}× {probe['error'].get('error_code', '')}: {probe['error'].get('message', '')}"[:300]
+
+
+def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
+    words = frame.words
+    kind, options = str(question["kind"]), [str(each) for each in question["options"]]
+    hidden = [
+        tag("input", {"type": "hidden", "name": name, "value": str(value)})
+        for name, value in (
+            ("step", question["step_id"]),
+            ("question", question["question_id"]),
+            ("next", frame.here),
+            ("call", question.get("call") or ""),
+        )
+    ]
+    own = kind == "ask"
+    needs_value = "answer" in options or ("happened" in options and question["direction"] == "forward" and not own)
+    name = f"{saga_id}-{question['question_id']}"
+    value = None
+    if needs_value:
+        label = words("question.value" if "answer" in options else "question.output")
+        field = tag(
+            "textarea",
+            {"name": "output", "id": f"output-{name}", "rows": 2, "spellcheck": "false", "placeholder": "{}"},
+        )
+        body = [tag("label", {"for": f"output-{name}"}, label), field]
+        value = (
+            tag("div", None, body)
+            if "answer" in options
+            else tag("details", {"id": f"value-{name}"}, tag("summary", None, words("question.output-short")), body)
+        )
+    note = [
+        tag("label", {"for": f"note-{name}"}, words("question.note")),
+        tag("input", {"type": "text", "name": "note", "id": f"note-{name}", "maxlength": 500, "autocomplete": "off"}),
+    ]
+    buttons = []
+    for option in options:
+        css = "button" + (" main" if option in _MAIN else " danger" if option in _GRAVE and not own else "")
+        what = option if own and option != "answer" else words.known("answer", option)
+        title = None if own else words.known("answer-means", option)
+        buttons.append(tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120]))
+    explained = [
+        (tag("dt", None, words.known("answer", option)), tag("dd", None, words.known("answer-means", option)))
+        for option in options
+    ]
+    means = (
+        None
+        if own
+        else tag(
+            "details",
+            {"id": f"means-{name}"},
+            tag("summary", None, words("question.means")),
+            tag("dl", {"class": "facts"}, explained),
+        )
+    )
+    return form(
+        frame,
+        saga_address(saga_id, "resolve"),
+        hidden,
+        value,
+        tag("div", {"class": "note"}, note),
+        tag("div", {"class": "buttons"}, buttons),
+        means,
+        css="answers",
+        label=words("question.answer", step=question["step_id"]),
+    )

@@ -1,0 +1,92 @@
+"""Reads a saga for its page. What was read of a journal is kept until the journal has grown."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from saga_engine.analysis.cancellation import CancelPreview, preview_cancel
+from saga_engine.core.masking import is_sensitive, masked_records
+from saga_engine.execution.result import SagaResult
+from saga_engine.runtime.journal import at_hand, look_at, read_records
+from saga_engine.server.console.drawing import Node
+from saga_engine.server.console.timeline import Timeline, timeline
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.core.records import AnyRecord
+    from saga_engine.core.state import State
+    from saga_engine.plan.compiled import CompiledStep
+    from saga_engine.ports import Head
+
+#: How many sagas are kept: people look at few at a time.
+_KEPT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A saga as its journal has it. Its records are as they may be shown: sensitive values are masked."""
+
+    state: State
+    body: Mapping[str, Any]
+    lanes: Timeline
+    records: Sequence[AnyRecord]
+
+    def history(self, first: int, count: int) -> list[dict[str, Any]]:
+        """A window of the records as plain JSON, each with its ``seq``."""
+        window = self.records[first : first + count]
+        return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(window, first)]
+
+    def graph(self, first: int, count: int) -> list[Node]:
+        """A window of the steps with their dependencies."""
+        return nodes_of(self.state.plan.steps[first : first + count], self.state)
+
+    def cancel(self) -> CancelPreview:
+        """What a cancel would do."""
+        return preview_cancel(self.state)
+
+
+class Reading:
+    """Reads sagas, and remembers the last ones."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, str], tuple[tuple[int, int], Read]] = OrderedDict()
+
+    async def saga(self, engine: Coordinator, saga_id: str) -> tuple[Read, Head]:
+        """A saga and its head. Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``."""
+        store = engine.store
+        head = await store.head(saga_id)
+        place = (id(engine), saga_id)
+        known = self._kept.get(place)
+        if known is not None and known[0] == (head.length, head.created_ms):
+            self._kept.move_to_end(place)
+            return known[1], head
+        records = await read_records(store, saga_id, whole=False)
+        state = await look_at(store, saga_id, records)
+        shown = masked_records(records, await at_hand(store, saga_id, records)) if is_sensitive(records) else records
+        found = Read(state, SagaResult(state, full=False).body, timeline(records), shown)
+        self._kept[place] = ((len(records), head.created_ms), found)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return found, head
+
+
+def nodes_of(steps: Sequence[CompiledStep], state: State | None = None) -> list[Node]:
+    """The graph of some steps of a plan; with a state, each with its status."""
+    keys = {step.index: step.key for step in steps}
+    return [
+        Node(
+            step.key,
+            step.name,
+            step.tool or step.builtin,
+            step.kind,
+            "" if state is None else state.steps[step.index].status,
+            [keys[before] for before in step.deps if before in keys],
+            frozenset(keys[before] for before in step.data_deps if before in keys),
+        )
+        for step in steps
+    ]
