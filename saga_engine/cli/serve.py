@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +37,10 @@ def serve(
         typer.Option("--allow-host", metavar="NAME", help="A name by which the server is reached. Repeatable."),
     ] = None,
     worker: Annotated[bool, typer.Option("--worker", help="Also run sagas from the queue, with the tools.")] = False,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Show sagas of a travel agency in memory, on a temporary store, without a token."),
+    ] = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -50,17 +54,23 @@ def serve(
       saga serve --tools tools.py
       saga serve --host 0.0.0.0 --allow-host saga.example.com
       saga serve --auth none --worker --tools tools.py
+      saga serve --demo
     """
     from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.errors import RuntimeUnsupported, SettingInvalid
 
-    settings = settings_for(store, tools)
-    if settings.runtime:
-        raise RuntimeUnsupported("the server does not show sagas in Temporal", hint="use Temporal's own UI")
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
         raise SettingInvalid(
             "the server needs an extra that is not installed", hint="pip install 'saga-engine[server]'"
         )
+    if demo:
+        if store or tools or worker or auth:
+            raise typer.BadParameter("it has its own store and tools, and asks nobody", param_hint="--demo")
+        _demo(host, port)
+        return exit_codes.COMPLETED
+    settings = settings_for(store, tools)
+    if settings.runtime:
+        raise RuntimeUnsupported("the server does not show sagas in Temporal", hint="use Temporal's own UI")
     from saga_engine.server.settings import server_settings
 
     chosen = server_settings(
@@ -80,7 +90,32 @@ def serve(
     return exit_codes.COMPLETED
 
 
-def _run(settings: Settings, registry: ToolRegistry, chosen: ServerSettings, *, worker: bool) -> None:
+def _demo(host: str | None, port: int | None) -> None:
+    """Serve the demo, whose sagas are gone when it ends."""
+    import tempfile
+
+    from saga_engine.server.demo import POLICY, Agency, fill, tools_of
+    from saga_engine.server.settings import server_settings
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+    with tempfile.TemporaryDirectory(prefix="saga-demo-") as folder:
+        settings = Settings(store=f"embedded://{folder}/store", durability="relaxed")
+        chosen: ServerSettings = server_settings({}, "--demo", host=host, port=port, auth="none")
+        guards: dict[str, Any] = {"policy": POLICY, "on_escalation": ()}  # the page has the questions
+        _run(settings, ToolRegistry(tools_of(Agency())), chosen, worker=True, guards=guards, fill=fill)
+
+
+def _run(
+    settings: Settings,
+    registry: ToolRegistry,
+    chosen: ServerSettings,
+    *,
+    worker: bool,
+    guards: dict[str, Any] | None = None,
+    fill: Callable[[Coordinator], Awaitable[Any]] | None = None,
+) -> None:
+    """``guards``: in place of what the settings configure; ``fill``: submits sagas before the server listens."""
     import asyncio
     import os
 
@@ -93,7 +128,7 @@ def _run(settings: Settings, registry: ToolRegistry, chosen: ServerSettings, *, 
     from saga_engine.server.listen import serve as served
 
     progress = Progress("serve", {}, many=True)
-    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
+    guards = configured(settings) | {"limits": limits_of(settings)} if guards is None else guards
     listening = bound(chosen)
 
     async def run() -> None:
@@ -103,6 +138,8 @@ def _run(settings: Settings, registry: ToolRegistry, chosen: ServerSettings, *, 
         ):
             app = create_app(coordinator, chosen, engines=engines)
             await _require_tokens(app.state.desk, note)
+            if fill is not None:
+                await fill(coordinator)
             working = asyncio.create_task(coordinator.work(), name="saga-serve-worker") if worker else None
 
             def started(listener: Listener) -> None:

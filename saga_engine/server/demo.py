@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from saga_engine.errors import SagaError, SagaExists, ToolError
+from saga_engine.errors import SagaExists, ToolError
 from saga_engine.tools.decorator import tool
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class Agency:
 
 def tools_of(agency: Agency) -> list[Any]:
     """The agency's tools."""
+    return [*_bookings(agency), *_payments(agency), *_catalogue_tools(agency)]
+
+
+def _bookings(agency: Agency) -> list[Any]:
 
     @tool(effect="read")
     async def find_flight(idempotency_key: str) -> dict[str, Any] | None:
@@ -94,6 +98,10 @@ def tools_of(agency: Agency) -> list[Any]:
             _refuse("this room can only be cancelled by telephone", "closed", "call the desk")
         return {"cancelled": booking_ref}
 
+    return [find_flight, book_flight, cancel_flight, book_hotel, cancel_hotel]
+
+
+def _payments(agency: Agency) -> list[Any]:
     @tool(undo="refund", timeout_s=30)
     async def pay(amount: float, purpose: str, idempotency_key: str) -> dict[str, Any]:
         """Pay. amount: in euros. purpose: what for."""
@@ -108,6 +116,15 @@ def tools_of(agency: Agency) -> list[Any]:
         await asyncio.sleep(0.04)
         return {"refunded": payment_id}
 
+    @tool
+    async def send_mail(to: str, text: str) -> dict[str, Any]:
+        """Send a mail. It cannot be taken back."""
+        return {"sent": f"{to}: {len(text)} characters"}
+
+    return [pay, refund, send_mail]
+
+
+def _catalogue_tools(agency: Agency) -> list[Any]:
     @tool(effect="read")
     async def read_price(item: str) -> dict[str, Any]:
         """Read the price of an item of the catalogue."""
@@ -132,25 +149,7 @@ def tools_of(agency: Agency) -> list[Any]:
         """Take a page of the catalogue down."""
         return {"gone": page}
 
-    @tool
-    async def send_mail(to: str, text: str) -> dict[str, Any]:
-        """Send a mail. It cannot be taken back."""
-        return {"sent": f"{to}: {len(text)} characters"}
-
-    return [
-        find_flight,
-        book_flight,
-        cancel_flight,
-        book_hotel,
-        cancel_hotel,
-        pay,
-        refund,
-        read_price,
-        set_price,
-        publish,
-        take_down,
-        send_mail,
-    ]
+    return [read_price, set_price, publish, take_down]
 
 
 def _refuse(what: str, code: str, suggestion: str) -> NoReturn:
@@ -281,6 +280,3 @@ async def fill(coordinator: Coordinator) -> Sequence[str]:
         except SagaExists:
             continue
     return list(SAGAS)
-
-
-__all__ = ["POLICY", "SAGAS", "Agency", "SagaError", "fill", "tools_of", "trip"]

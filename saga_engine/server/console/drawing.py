@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from saga_engine.server.console.frame import duration
-from saga_engine.server.console.html import Html, Part, tag
+from saga_engine.server.console.html import Attributes, Html, Part, tag
 from saga_engine.server.console.timeline import Axis, Mark, Row, Span
 from saga_engine.server.console.words import Words
 
@@ -27,7 +27,13 @@ def row_svg(words: Words, row: Row, axis: Axis, marks: Sequence[Mark], now: int,
     parts: list[Part] = [_background(axis, height), _lines(axis, marks, height)]
     parts += [_span(words, span, axis, now, "forward") for span in row.forward]
     parts += [_span(words, span, axis, now, "undo") for span in row.undo]
-    shape = {"class": "lanes", "width": "100%", "height": height, "role": "img", "aria-label": spoken(words, row, now)}
+    shape: Attributes = {
+        "class": "lanes",
+        "width": "100%",
+        "height": height,
+        "role": "img",
+        "aria-label": spoken(words, row, now),
+    }
     return tag("svg", shape, parts)
 
 
@@ -57,7 +63,14 @@ def _span(words: Words, span: Span, axis: Axis, now: int, lane: str) -> Html:
     width = max(right - left, _LEAST)
     left = min(left, 1.0 - width)
     css = f"span {lane} {span.kind} {span.end or 'open'}"
-    shape = {"x": _percent(left), "width": _percent(width), "y": top, "height": _LANE, "rx": 2, "class": css}
+    shape: Attributes = {
+        "x": _percent(left),
+        "width": _percent(width),
+        "y": top,
+        "height": _LANE,
+        "rx": 2,
+        "class": css,
+    }
     return tag("rect", shape, tag("title", None, span_words(words, span, now)))
 
 
@@ -99,7 +112,13 @@ def axis_svg(words: Words, axis: Axis, start: int, marks: Sequence[Mark]) -> Htm
     for piece in axis.pieces:
         if piece.idle:
             middle = piece.at + piece.width / 2
-            shape = {"x": _percent(piece.at), "width": _percent(piece.width), "y": 16, "height": 18, "class": "idle"}
+            shape: Attributes = {
+                "x": _percent(piece.at),
+                "width": _percent(piece.width),
+                "y": 16,
+                "height": 18,
+                "class": "idle",
+            }
             parts.append(tag("rect", shape))
             write(middle, duration(piece.stop - piece.start), "idle-name", 29, room=0.07)
     for piece in axis.pieces:
@@ -160,8 +179,14 @@ def graph_svg(words: Words, nodes: Sequence[Node], address: Callable[[str], str]
         if before in places
     ]
     boxes = [_box(words, node, places[node.key], address(node.key), here=node.key == chosen) for node in nodes]
-    shape = {"class": "graph", "width": width, "height": height, "viewBox": f"0 0 {width} {height}", "role": "group"}
-    svg = tag("svg", shape | {"aria-label": words("graph.label", n=len(nodes))}, arrow, edges, boxes)
+    shape: Attributes = {
+        "class": "graph",
+        "width": width,
+        "height": height,
+        "viewBox": f"0 0 {width} {height}",
+        "role": "group",
+    }
+    svg = tag("svg", {**shape, "aria-label": words("graph.label", n=len(nodes))}, arrow, edges, boxes)
     return tag("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": words("tab.graph")}, svg)
 
 
@@ -181,8 +206,8 @@ def _places(nodes: Sequence[Node]) -> Mapping[str, tuple[float, float]]:
     for number in sorted(rows):
         row = rows[number]
         for at, key in enumerate(row):
-            before = [columns[each] for each in by_key[key].deps if each in columns]
-            wanted[key] = sum(before) / len(before) if before else at + (widest - len(row)) / 2
+            above = [columns[each] for each in by_key[key].deps if each in columns]
+            wanted[key] = sum(above) / len(above) if above else at + (widest - len(row)) / 2
         row.sort(key=lambda key: wanted[key])
         start = (widest - len(row)) / 2
         for at, key in enumerate(row):

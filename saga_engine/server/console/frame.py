@@ -66,19 +66,22 @@ def page(frame: Frame, title: str, current: str, *parts: Part, live: str = "") -
         _said(frame),
         *parts,
     )
-    return Html("<!doctype html>") + tag(
-        "html",
-        root,
-        head,
-        tag(
-            "body",
-            None,
-            tag("a", {"class": "skip", "href": "#main"}, words("skip")),
-            _header(frame, current),
-            main,
-            _shortcuts(frame),
-            tag("div", {"id": "live-state", "role": "status", "class": "live", "data-lost": words("live.lost")}),
-        ),
+    return Html(
+        "<!doctype html>"
+        + tag(
+            "html",
+            root,
+            head,
+            tag(
+                "body",
+                None,
+                tag("a", {"class": "skip", "href": "#main"}, words("skip")),
+                _header(frame, current),
+                main,
+                _shortcuts(frame),
+                tag("div", {"id": "live-state", "role": "status", "class": "live", "data-lost": words("live.lost")}),
+            ),
+        )
     )
 
 

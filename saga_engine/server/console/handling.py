@@ -118,7 +118,7 @@ class Handling:
                 frame = self.frame(request)
                 what = frame.words("said.old-page") if isinstance(error, OldPage) else error.message
                 page = error_page(
-                    frame, code=error.code, what=what, hint="" if isinstance(error, OldPage) else error.hint
+                    frame, code=error.code, what=what, hint="" if isinstance(error, OldPage) else error.hint or ""
                 )
                 return self.answer(request, page, status_of(error))
 

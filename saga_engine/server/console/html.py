@@ -25,6 +25,7 @@ class Html(str):
 #: What stands in an element: texts, markup, numbers, nothing, or several of them.
 Part = str | int | float | None | Iterable["Part"]
 EMPTY: Final = Html()
+Attributes = Mapping[str, str | int | float | bool | None]
 
 
 def text(value: Part) -> Html:
@@ -40,7 +41,7 @@ def text(value: Part) -> Html:
     return Html("".join(text(part) for part in value))
 
 
-def tag(name: str, attributes: Mapping[str, str | int | float | bool | None] | None = None, *parts: Part) -> Html:
+def tag(name: str, attributes: Attributes | None = None, *parts: Part) -> Html:
     """An element. An attribute that is None or False is left out, one that is True has no value."""
     if name in _REFUSED:
         raise ValueError(f"no page of the console has an element {name}")

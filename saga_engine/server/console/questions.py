@@ -89,7 +89,8 @@ def question_card(
 
 
 def _known(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
-    words, parts = frame.words, []
+    words = frame.words
+    parts: list[Part] = []
     error = question.get("error")
     if error and question["kind"] not in ("approval", "ask"):
         parts.append(

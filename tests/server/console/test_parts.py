@@ -57,7 +57,16 @@ def test_whatever_a_text_holds_it_is_text(inside, attribute):
 
 @pytest.mark.parametrize(
     "address",
-    ["javascript:alert(1)", "//evil.example", "/\\evil.example", "https://evil.example", "data:text/html,x", "/a\nb", " /x", ""],
+    [
+        "javascript:alert(1)",
+        "//evil.example",
+        "/\\evil.example",
+        "https://evil.example",
+        "data:text/html,x",
+        "/a\nb",
+        " /x",
+        "",
+    ],
 )
 def test_an_address_leads_to_this_server(address):
     """Neither a link nor the way back from a form leads anywhere else, whatever a request or a saga says."""
@@ -66,7 +75,9 @@ def test_an_address_leads_to_this_server(address):
     assert local_path("/ui/sagas?x=1") == "/ui/sagas?x=1"
 
 
-@pytest.mark.parametrize(("name", "attributes"), [("script", {}), ("style", {}), ("p", {"onclick": "x"}), ("p", {"style": "x"})])
+@pytest.mark.parametrize(
+    ("name", "attributes"), [("script", {}), ("style", {}), ("p", {"onclick": "x"}), ("p", {"style": "x"})]
+)
 def test_no_page_can_have_what_the_content_policy_forbids(name, attributes):
     """Scripts, inline styles and event handlers cannot be written at all."""
     with pytest.raises(ValueError, match="no "):
@@ -87,7 +98,9 @@ def test_the_catalogues_have_the_same_keys_with_the_same_values():
     english, chinese = LANGUAGES["en"], LANGUAGES["zh"]
     assert english.keys() == chinese.keys()
     for key in english:
-        places = [{name for _, name, _, _ in string.Formatter().parse(each[key]) if name} for each in (english, chinese)]
+        places = [
+            {name for _, name, _, _ in string.Formatter().parse(each[key]) if name} for each in (english, chinese)
+        ]
         assert places[0] == places[1] or key == "plan.placeholder", key
         assert english[key].strip(), key
         assert chinese[key].strip(), key
@@ -100,7 +113,9 @@ def test_every_word_that_a_page_asks_for_is_in_the_catalogues():
         asked |= set(re.findall(r"words\(\s*f?\"([^\"]+)\"", path.read_text()))
         asked |= set(re.findall(r"(?:known|empty)\([^\"()]*f?\"([^\"]+)\"", path.read_text()))
     known = LANGUAGES["en"]
-    missing = [key for key in asked if "{" not in key and key not in known and not any(k.startswith(f"{key}.") for k in known)]
+    missing = [
+        key for key in asked if "{" not in key and key not in known and not any(k.startswith(f"{key}.") for k in known)
+    ]
     begun = [key.partition("{")[0] for key in asked if "{" in key]
     assert not missing
     assert all(any(key.startswith(begin) for key in known) for begin in begun)
@@ -143,7 +158,9 @@ def contrast(one, other):
 def test_every_pair_of_colours_has_the_contrast_of_wcag_aa():
     """Text has 4.5 to 1 and the edges of controls 3 to 1, in light and dark; the switch and the system say the same."""
     css = (FOLDER / "assets/console.css").read_text()
-    blocks = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", css)]
+    blocks = [
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", css)
+    ]
     light, system_dark, chosen_dark = [block for block in blocks if "bg" in block]
     assert system_dark == chosen_dark
     assert light.keys() == chosen_dark.keys()
@@ -233,7 +250,11 @@ def test_places_on_the_axis_keep_the_order_of_time(pairs):
 def test_idle_time_is_compressed_and_calls_keep_their_room():
     """Three days of waiting between two calls of a second leave most of the axis to the calls."""
     day = 86_400_000
-    rows = [Row("a", [Span("call", 0, 1000, "ok"), Span("asks", 1000, 3 * day), Span("call", 3 * day, 3 * day + 1000, "ok")])]
+    rows = [
+        Row(
+            "a", [Span("call", 0, 1000, "ok"), Span("asks", 1000, 3 * day), Span("call", 3 * day, 3 * day + 1000, "ok")]
+        )
+    ]
     axis = axis_of(rows, 0, 3 * day + 1000)
     assert axis.place(1000) > 0.4
     assert [piece.idle for piece in axis.pieces] == [False, True, False]
