@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,64 +13,95 @@ from saga_engine.cli.options import DebugOption, StoreOption, ToolsOption
 if TYPE_CHECKING:
     from saga_engine.gateway.work import EndPolicy
     from saga_engine.settings import Settings
-    from saga_engine.tools.registry import ToolRegistry
+
+
+IdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="ID",
+        help="The id of the saga. A gateway that starts with it again continues; also SAGA_MCP_ID. Default: new.",
+    ),
+]
+GoalOption = Annotated[str, typer.Option("--goal", metavar="TEXT", help="What the sagas are for, in lists.")]
+OnDisconnectOption = Annotated[
+    str,
+    typer.Option(
+        "--on-disconnect",
+        metavar="POLICY",
+        help="What becomes of an open saga when the client leaves: keep, complete or undo.",
+    ),
+]
+IdleOption = Annotated[
+    float,
+    typer.Option(
+        "--idle", metavar="S", min=0, max=31_536_000, help="The same after S seconds without a call; 0: never."
+    ),
+]
+HoldOption = Annotated[
+    float,
+    typer.Option("--hold", metavar="S", min=0, max=3600, help="How long a call is held while an operator is asked."),
+]
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Serve any number of clients over HTTP, not one on stdin and stdout. Port 0: any; it is printed.",
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="The bearer tokens for --http: a line is TOKEN, or ID TOKEN for one saga alone; else SAGA_MCP_TOKEN.",
+    ),
+]
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="Another name by which clients reach --http."),
+]
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ACTION",
+        help="init NAME [-- PROGRAM ARGS… | URL], check [SERVER…], or observe [SERVER…]; without one, serve.",
+    ),
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="With init: a variable of the server; repeatable."),
+]
+TryOption = Annotated[
+    Path | None,
+    typer.Option("--try", metavar="FILE", help="With check: make the calls of this file, and undo each."),
+]
+ToOption = Annotated[
+    Path | None, typer.Option("--to", metavar="FILE", help="With observe: add a line of JSON for each call.")
+]
 
 
 def mcp(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ACTION",
-            help="init NAME [-- PROGRAM ARGS… | URL], check [SERVER…], or observe [SERVER…]; without one, serve.",
-        ),
-    ] = None,
+    words: WordsArgument = None,
     *,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="The id of the saga. A gateway that starts with it again continues; also SAGA_MCP_ID. Default: new.",
-        ),
-    ] = None,
-    goal: Annotated[str, typer.Option("--goal", metavar="TEXT", help="What the sagas are for, in lists.")] = "",
-    on_disconnect: Annotated[
-        str,
-        typer.Option(
-            "--on-disconnect",
-            metavar="POLICY",
-            help="What becomes of an open saga when the client leaves: keep, complete or undo.",
-        ),
-    ] = "keep",
-    idle: Annotated[
-        float,
-        typer.Option(
-            "--idle", metavar="S", min=0, max=31_536_000, help="The same after S seconds without a call; 0: never."
-        ),
-    ] = 0.0,
-    hold: Annotated[
-        float,
-        typer.Option(
-            "--hold", metavar="S", min=0, max=3600, help="How long a call is held while an operator is asked."
-        ),
-    ] = 45.0,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="With init: a variable of the server; repeatable."),
-    ] = None,
-    trial: Annotated[
-        Path | None,
-        typer.Option("--try", metavar="FILE", help="With check: make the calls of this file, and undo each."),
-    ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", metavar="FILE", help="With observe: add a line of JSON for each call.")
-    ] = None,
+    name: IdOption = None,
+    goal: GoalOption = "",
+    on_disconnect: OnDisconnectOption = "keep",
+    idle: IdleOption = 0.0,
+    hold: HoldOption = 45.0,
+    http: HttpOption = None,
+    token_file: TokenFileOption = None,
+    allow_host: AllowHostOption = None,
+    env: EnvOption = None,
+    trial: TryOption = None,
+    to: ToOption = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="With check: print JSON.")] = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Serve the configured tools to an MCP client on stdin and stdout, as one saga that can be undone.
+    """Serve the configured tools to MCP clients, as one saga that can be undone.
 
     The client starts this command instead of its servers (docs/gateway.md). The agent sees the tools of the MCP
     servers as they are, and saga_savepoint, saga_rollback, saga_status, saga_preview and saga_done.
@@ -81,6 +112,7 @@ def mcp(
     Examples:
       saga mcp
       saga mcp --id desk-7 --on-disconnect undo
+      SAGA_MCP_TOKEN=… saga mcp --http 127.0.0.1:8321
     """
     from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.errors import SettingInvalid
@@ -105,8 +137,16 @@ def mcp(
         )
     import os
 
+    from saga_engine.cli.mcp_run import Life, run_http, run_stdio
+
     name = name or os.environ.get("SAGA_MCP_ID") or None
-    _run(settings, registry, name, goal, cast("EndPolicy", on_disconnect), idle, hold)
+    life = Life(name, goal, cast("EndPolicy", on_disconnect), idle, hold)
+    if http is None:
+        if token_file or allow_host:
+            raise typer.BadParameter("--token-file and --allow-host belong to --http", param_hint="--http")
+        run_stdio(settings, registry, life)
+    else:
+        run_http(settings, registry, life, address=http, token_file=token_file, allowed=allow_host or ())
     return exit_codes.COMPLETED
 
 
@@ -134,50 +174,3 @@ def _action(
     if action == "init":
         return init(settings, words[1:], env)
     return check(settings, words[1:], trial=trial, as_json=as_json)
-
-
-def _run(  # noqa: PLR0917 - the options
-    settings: Settings,
-    registry: ToolRegistry,
-    name: str | None,
-    goal: str,
-    at_end: EndPolicy,
-    idle_s: float,
-    hold_s: float,
-) -> None:
-    import asyncio
-    import os
-
-    from saga_engine.cli.drive import configured, on_stop_signals, store_opened
-    from saga_engine.cli.limits import limits_of
-    from saga_engine.cli.progress import Progress
-    from saga_engine.execution.ids import check_saga_id, new_saga_id
-    from saga_engine.gateway.server import Gateway
-    from saga_engine.gateway.stdio import stdio_streams
-    from saga_engine.gateway.work import Work
-
-    progress = Progress("mcp", {}, many=True)
-    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
-    saga_id = check_saga_id(name or f"mcp-{new_saga_id()}", "--id")
-
-    async def run() -> None:
-        async with (
-            stdio_streams() as (read_stream, write_stream),
-            store_opened(settings, registry, progress, guards, observed=False) as coordinator,
-        ):
-            work = Work(coordinator, saga_id, kept=name is not None, goal=goal, hold_s=hold_s)
-            gateway = Gateway(coordinator, work, at_end=at_end, idle_s=idle_s)
-            serving = asyncio.create_task(gateway.serve(read_stream, write_stream), name="saga-mcp")
-
-            def stop() -> None:
-                if serving.cancelling():
-                    os._exit(exit_codes.INTERRUPTED)  # at once; the journal has the intents of the calls in flight
-                serving.cancel()
-
-            on_stop_signals(stop)
-            await asyncio.wait([serving])
-            if not serving.cancelled():
-                serving.result()
-
-    with progress.reported_logs():
-        asyncio.run(run())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp import MCPError
@@ -13,10 +14,11 @@ from mcp_types import INVALID_PARAMS, CallToolRequestParams, PaginatedRequestPar
 
 from saga_engine._version import __version__
 from saga_engine.api import Coordinator
-from saga_engine.errors import CallFailed, SagaError
+from saga_engine.errors import CallFailed, Interrupted, SagaError
 from saga_engine.gateway.answers import COMPLETE, pending, refusal, result
 from saga_engine.gateway.offer import Offered, offered, servers_in
 from saga_engine.gateway.own_tools import INSTRUCTIONS, OWN_TOOLS, call_own, is_own
+from saga_engine.gateway.visit import is_gone, visit_of
 from saga_engine.gateway.work import Call, EndPolicy, Pending, Work
 
 if TYPE_CHECKING:
@@ -27,9 +29,31 @@ _log = logging.getLogger("saga_engine.gateway")
 #: How often a client that asked for progress hears of a call in flight.
 HEARTBEAT_S: Final = 5.0
 
+CallHandler = Callable[[Any, CallToolRequestParams], Awaitable[Any]]
+
+
+class Offer:
+    """What a gateway offers to every agent: the tools of a coordinator, and its own."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.tools: Mapping[str, Offered] = offered(coordinator.tools)
+        for server in servers_in(coordinator.tools):
+            server.whole_answers = True
+        self._listed = [*(each.declared for each in self.tools.values()), *OWN_TOOLS]
+
+    async def listed(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> Any:
+        """The answer to ``tools/list``. It is the same for every connection, and no call changes it."""
+        return {"tools": self._listed, **COMPLETE, "ttlMs": 0, "cacheScope": "private"}
+
+    def server(self, call: CallHandler) -> Server:
+        """The SDK's server, which gives the calls to ``call``."""
+        return Server(
+            "saga", version=__version__, instructions=INSTRUCTIONS, on_list_tools=self.listed, on_call_tool=call
+        )
+
 
 class Gateway:
-    """Serves the tools of a coordinator to one agent. ``idle_s``: 0 is for ever."""
+    """Serves the tools of a coordinator to the agents of one saga. ``idle_s``: 0 is for ever."""
 
     def __init__(
         self,
@@ -39,11 +63,9 @@ class Gateway:
         at_end: EndPolicy = "keep",
         idle_s: float = 0.0,
         heartbeat_s: float = HEARTBEAT_S,
+        offer: Offer | None = None,
     ) -> None:
-        self._offered = offered(coordinator.tools)
-        for server in servers_in(coordinator.tools):
-            server.whole_answers = True
-        self._listed = [*(each.declared for each in self._offered.values()), *OWN_TOOLS]
+        self.offer = offer or Offer(coordinator)
         self._work = work
         self._at_end: EndPolicy = at_end
         self._idle_s = idle_s
@@ -53,22 +75,27 @@ class Gateway:
         self._calls: set[asyncio.Task[Any]] = set()
 
     @property
-    def tools(self) -> Mapping[str, Offered]:
-        """The tools that it offers beside its own, by name."""
-        return self._offered
+    def active(self) -> bool:
+        """Whether an agent waits for an answer, or a call that an agent made is still under way."""
+        return bool(self._active or self._calls)
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether nothing is lost if this process works on the saga no more: it stays as it is, or has not begun."""
+        return not self.active and (self._at_end == "keep" or not self._work.touched)
 
     async def serve(self, read_stream: Any, write_stream: Any) -> None:
         """Serve a client until it disconnects; then the policy for the end applies."""
-        server = Server(
-            "saga",
-            version=__version__,
-            instructions=INSTRUCTIONS,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
-        )
+        server = self.offer.server(self.call)
+        async with self.opened():
+            await server.run(read_stream, write_stream, server.create_initialization_options())
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """The time of an agent, or of several; after it the policy for the end applies."""
         idle = asyncio.create_task(self._watch(), name="saga-mcp-idle") if self._idle_s else None
         try:
-            await server.run(read_stream, write_stream, server.create_initialization_options())
+            yield
         finally:
             if idle is not None:
                 idle.cancel()
@@ -81,11 +108,8 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
-    async def _list(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> Any:
-        # It is the same for every connection, and no call changes it.
-        return {"tools": self._listed, **COMPLETE, "ttlMs": 0, "cacheScope": "private"}
-
-    async def _call(self, ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Any:
+    async def call(self, ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Any:
+        """Answer a call of a tool."""
         arguments = params.arguments or {}
         self._active += 1
         self._touched.set()
@@ -95,7 +119,7 @@ class Gateway:
                     return await self._waited(ctx, params.name, call_own(self._work, params.name, arguments))
                 except ValueError as error:
                     raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
-            tool = self._offered.get(params.name)
+            tool = self.offer.tools.get(params.name)
             if tool is None:
                 raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
             return await self._called(ctx, tool, arguments)
@@ -109,28 +133,41 @@ class Gateway:
         call, heard = Call(), False
         try:
             output = await self._waited(ctx, tool.name, self._work.call(tool, arguments, call))
-            heard = True
+            heard = not is_gone(ctx)
             return result(tool, output, call.about)
         except Pending as waits:
             return pending(waits.saga_id, waits.step, waits.question)
         except SagaError as error:
-            heard = isinstance(error, CallFailed)  # any other error says nothing about the call
+            # Any other error says nothing about the call.
+            heard = isinstance(error, CallFailed) and not is_gone(ctx)
             return refusal(error, call.about if call.step else None)
         finally:
             self._work.leave(call, heard=heard)
 
     async def _waited(self, ctx: ServerRequestContext[Any], name: str, work: Any) -> Any:
-        """The end of some work, which goes on if the client cancels its request. Progress keeps the request alive."""
+        """The end of some work, which goes on if the client cancels its request or its connection is lost.
+
+        Progress keeps the request alive. Raises ``Interrupted`` for a client that is gone.
+        """
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._calls.add(task)
         task.add_done_callback(self._forget)
+        visit = visit_of(ctx)
+        left = None if visit is None else asyncio.ensure_future(visit.gone.wait())
+        waited = [task] if left is None else [task, left]
         beats = 0
-        while True:
-            done, _ = await asyncio.wait([task], timeout=self._heartbeat_s)
-            if done:
-                return task.result()
-            beats += 1
-            await ctx.session.report_progress(beats, message=f"{name}: no answer yet")
+        try:
+            while True:
+                done, _ = await asyncio.wait(waited, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
+                if task in done:
+                    return task.result()
+                if done:
+                    raise Interrupted("the client is gone")
+                beats += 1
+                await ctx.session.report_progress(beats, message=f"{name}: no answer yet")
+        finally:
+            if left is not None:
+                left.cancel()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(task)

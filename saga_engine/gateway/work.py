@@ -112,6 +112,11 @@ class Work:
             self._number = 1 if found is None else msgspec.json.decode(found.body, type=_Number).number
         return self._numbered(self._number)
 
+    @property
+    def touched(self) -> bool:
+        """Whether this process has worked on the present saga."""
+        return self._touched
+
     def _numbered(self, number: int) -> str:
         return self.name if number == 1 else f"{self.name}.{number}"
 

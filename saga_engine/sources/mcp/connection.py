@@ -162,6 +162,8 @@ class Connection:
 
     @asynccontextmanager
     async def _connected(self, seen: dict[str, str]) -> AsyncIterator[tuple[Live, list[asyncio.Event]]]:
+        # On the event loop the import would stop the renewal of the lease, with the intent of a call in the journal.
+        await asyncio.to_thread(_imported)
         from mcp import Client
         from mcp_types import Implementation, ToolListChangedNotification
 
@@ -206,6 +208,12 @@ class Connection:
         client, transport = http_transport(it.url, headers, it.max_result_bytes)
         await stack.enter_async_context(client)
         return transport, [], lambda: ""
+
+
+def _imported() -> None:
+    """Import the SDK and what needs it, which takes seconds on a busy machine."""
+    import saga_engine.sources.mcp.http
+    import saga_engine.sources.mcp.stdio  # noqa: F401 - they are there from now on
 
 
 async def list_tools(session: ClientSession) -> dict[str, PinnedTool]:

@@ -1,0 +1,158 @@
+"""``saga mcp`` at work: on stdin and stdout, or over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.drive import configured, on_stop_signals, store_opened
+from saga_engine.cli.limits import limits_of
+from saga_engine.cli.output import data
+from saga_engine.cli.progress import Progress
+from saga_engine.errors import SettingInvalid
+from saga_engine.execution.ids import check_saga_id, new_saga_id
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.gateway.door import Token
+    from saga_engine.gateway.work import EndPolicy, Work
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+#: The variable with the token, which no other user of the machine can read.
+TOKEN_VARIABLE = "SAGA_MCP_TOKEN"  # noqa: S105 - its name
+
+
+class Life(NamedTuple):
+    """What the options say of the sagas. ``name``: the id that was given, if any."""
+
+    name: str | None
+    goal: str
+    at_end: EndPolicy
+    idle_s: float
+    hold_s: float
+
+    def own(self) -> str:
+        """The id of the process's own saga. Raises ``PlanInvalid``."""
+        return check_saga_id(self.name or f"mcp-{new_saga_id()}", "--id")
+
+    def work(self, coordinator: Coordinator, saga_id: str, *, kept: bool) -> Work:
+        """The work on one saga."""
+        from saga_engine.gateway.work import Work
+
+        return Work(coordinator, saga_id, kept=kept, goal=self.goal, hold_s=self.hold_s)
+
+
+def run_stdio(settings: Settings, registry: ToolRegistry, life: Life) -> None:
+    """Serve the client that started this process."""
+    from saga_engine.gateway.server import Gateway
+    from saga_engine.gateway.stdio import stdio_streams
+
+    progress = Progress("mcp", {}, many=True)
+    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
+    saga_id = life.own()
+
+    async def run() -> None:
+        async with (
+            stdio_streams() as (read_stream, write_stream),
+            store_opened(settings, registry, progress, guards, observed=False) as coordinator,
+        ):
+            work = life.work(coordinator, saga_id, kept=life.name is not None)
+            gateway = Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s)
+            serving = asyncio.create_task(gateway.serve(read_stream, write_stream), name="saga-mcp")
+
+            def stop() -> None:
+                if serving.cancelling():
+                    os._exit(exit_codes.INTERRUPTED)  # at once; the journal has the intents of the calls in flight
+                serving.cancel()
+
+            on_stop_signals(stop)
+            await asyncio.wait([serving])
+            if not serving.cancelled():
+                serving.result()
+
+    with progress.reported_logs():
+        asyncio.run(run())
+
+
+def run_http(
+    settings: Settings,
+    registry: ToolRegistry,
+    life: Life,
+    *,
+    address: str,
+    token_file: Path | None,
+    allowed: Sequence[str],
+) -> None:
+    """Serve clients over HTTP until SIGTERM or Ctrl-C. Raises ``SettingInvalid``."""
+    from saga_engine.gateway.door import Door, hosts_for, is_loopback
+    from saga_engine.gateway.http import Desks, HttpFace, bound, serve_http, url_of
+    from saga_engine.gateway.server import Gateway, Offer
+
+    host, port = _address(address)
+    tokens = _tokens(token_file)
+    if not tokens and not is_loopback(host):
+        raise SettingInvalid(
+            f"the gateway does not listen at {host} without a token: others on the network could reach it",
+            hint=f"set {TOKEN_VARIABLE}, or give --token-file; or listen at 127.0.0.1",
+        )
+    hosts = hosts_for(host, allowed)
+    progress = Progress("mcp", {}, many=True)
+    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
+    own = life.own()
+    listening = bound(host, port)
+
+    async def run() -> None:
+        async with store_opened(settings, registry, progress, guards, observed=False) as coordinator:
+            offer = Offer(coordinator)
+
+            def gateway(saga_id: str) -> Gateway:
+                work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)
+                return Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s, offer=offer)
+
+            desks = Desks(offer, gateway)
+            face = HttpFace(desks.server(), partial(Door, own=own, tokens=tokens, hosts=hosts))
+            stopped = _told_to_stop()
+            data(url_of(listening))
+            await serve_http(face, listening, stopped, desks.close)
+
+    with listening, progress.reported_logs():
+        asyncio.run(run())
+
+
+def _told_to_stop() -> asyncio.Event:
+    stopped = asyncio.Event()
+
+    def stop() -> None:
+        if stopped.is_set():
+            os._exit(exit_codes.INTERRUPTED)
+        stopped.set()
+
+    on_stop_signals(stop)
+    return stopped
+
+
+def _address(given: str) -> tuple[str, int]:
+    host, _, port = given.rpartition(":")
+    if not host or not port.isdecimal() or len(port) > 5:
+        raise SettingInvalid(
+            f"--http {given[:80]!r} is no address", hint="HOST:PORT, for example 127.0.0.1:8321 or [::1]:8321"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _tokens(file: Path | None) -> list[Token]:
+    from saga_engine.gateway.door import tokens_in
+
+    if file is None:
+        given = os.environ.get(TOKEN_VARIABLE, "")
+        return tokens_in(given.strip(), TOKEN_VARIABLE) if given.strip() else []
+    try:
+        return tokens_in(file.read_text("utf-8"), str(file))
+    except (OSError, ValueError) as error:
+        raise SettingInvalid(f"the tokens in {file} cannot be read: {error}", hint="--token-file FILE") from None

@@ -1,0 +1,209 @@
+"""The gateway over streamable HTTP: any number of clients, each of whose requests is for one saga."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from saga_engine.errors import QueueFull, SettingInvalid
+from saga_engine.gateway.answers import refusal
+from saga_engine.gateway.door import Door
+from saga_engine.gateway.server import Gateway, Offer
+from saga_engine.gateway.visit import KEY, visit_of
+
+_log = logging.getLogger("saga_engine.gateway")
+
+#: A larger request is refused.
+MAX_BODY_BYTES: Final = 4 * 2**20
+#: How many connections, and how many sessions of the older protocol, there may be at a time.
+MAX_CONNECTIONS: Final = 2_000
+MAX_SESSIONS: Final = 1_000
+#: How many sagas a process works on at a time.
+MAX_SAGAS: Final = 1_000
+#: How long the calls in flight are awaited when the gateway is told to stop.
+DRAIN_S: Final = 10.0
+_BACKLOG: Final = 512
+
+
+class Desks:
+    """The gateways of one process, one for each saga; ``make`` makes that of an id."""
+
+    def __init__(self, offer: Offer, make: Callable[[str], Gateway], *, most: int = MAX_SAGAS) -> None:
+        self._offer = offer
+        self._make = make
+        self._most = most
+        self._open: dict[str, tuple[Gateway, AbstractAsyncContextManager[None]]] = {}
+        self._changing = asyncio.Lock()
+
+    def server(self) -> Server:
+        """The SDK's server for all of them."""
+        return self._offer.server(self._call)
+
+    async def _call(self, ctx: Any, params: Any) -> Any:
+        visit = visit_of(ctx)
+        assert visit is not None
+        found = self._open.get(visit.saga)
+        if found is None:
+            async with self._changing:
+                try:
+                    found = self._open.get(visit.saga) or await self._opened(visit.saga)
+                except QueueFull as error:
+                    return refusal(error)
+        else:  # its place in the order is that of its last call
+            self._open[visit.saga] = self._open.pop(visit.saga)
+        return await found[0].call(ctx, params)
+
+    async def _opened(self, saga: str) -> tuple[Gateway, AbstractAsyncContextManager[None]]:
+        if len(self._open) >= self._most:
+            await self._leave_one()
+        gateway = self._make(saga)
+        block = gateway.opened()
+        await block.__aenter__()
+        self._open[saga] = made = gateway, block
+        return made
+
+    async def _leave_one(self) -> None:
+        """Leave the saga without a call for the longest time open, for whoever takes it up next."""
+        for saga, (gateway, block) in self._open.items():
+            if gateway.may_be_left:
+                del self._open[saga]
+                await block.__aexit__(None, None, None)
+                return
+        raise QueueFull(f"the gateway works on {self._most} sagas now", hint="try again later")
+
+    async def close(self) -> None:
+        """The policy for the end applies to all of them."""
+        async with self._changing:
+            blocks = [block for _, block in self._open.values()]
+            self._open.clear()
+            await asyncio.gather(*(block.__aexit__(None, None, None) for block in blocks))
+
+
+class HttpFace:
+    """Serves an SDK server over HTTP; ``door`` is made around the application of the protocol."""
+
+    def __init__(self, server: Server, door: Callable[[Callable[..., Awaitable[None]]], Door]) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            server, max_request_body_size=MAX_BODY_BYTES, max_sessions=MAX_SESSIONS
+        )
+        self.door = door(self._answered)
+        self._posts: set[asyncio.Task[Any]] = set()
+        self._requests: set[asyncio.Task[Any]] = set()
+
+    async def _answered(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """One request that the door let in. A session of the older protocol belongs to one saga."""
+        saga = scope[KEY].saga
+        user = AuthenticatedUser(AccessToken(token="", client_id=saga, scopes=[]))
+        begun = False
+
+        async def sent(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        work = self._manager.handle_request({**scope, "user": user}, receive, sent)
+        task = asyncio.create_task(work, name="saga-mcp-request")
+        kinds = [self._requests, *([self._posts] if scope["method"] == "POST" else [])]
+        for kind in kinds:
+            kind.add(task)
+            task.add_done_callback(kind.discard)
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        if task.cancelled():
+            if not begun:
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            task.result()
+
+    @asynccontextmanager
+    async def opened(self, drained: Callable[[], Awaitable[None]], drain_s: float = DRAIN_S) -> AsyncIterator[Door]:
+        """The application. At the end it lets nobody in, awaits the calls in flight, and then calls ``drained``."""
+        async with self._manager.run():
+            try:
+                yield self.door
+            finally:
+                self.door.closed = True
+                if self._posts:
+                    await asyncio.wait([*self._posts], timeout=drain_s)
+                await drained()
+                for task in self._requests:
+                    task.cancel()
+                if self._requests:
+                    await asyncio.wait([*self._requests])
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises ``SettingInvalid``."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise SettingInvalid(
+            f"the gateway cannot listen at {host}:{port}: {error}", hint="choose another address or port; 0 is any port"
+        ) from None
+    return made
+
+
+def url_of(listening: socket.socket) -> str:
+    """The address of the protocol at a socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+
+
+class _Uvicorn(uvicorn.Server):
+    """It leaves the signals to the process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve_http(
+    face: HttpFace,
+    listening: socket.socket,
+    stopped: asyncio.Event,
+    drained: Callable[[], Awaitable[None]],
+    *,
+    drain_s: float = DRAIN_S,
+) -> None:
+    """Serve until ``stopped``; then drain."""
+    config = uvicorn.Config(
+        face.door,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=5,
+    )
+    server = _Uvicorn(config)
+    serving = asyncio.create_task(server.serve(sockets=[listening]), name="saga-mcp-http")
+    stopping = asyncio.create_task(stopped.wait(), name="saga-mcp-stop")
+    try:
+        async with face.opened(drained, drain_s):
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        await serving
