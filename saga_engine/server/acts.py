@@ -13,12 +13,12 @@ from saga_engine.execution.result import SagaResult
 from saga_engine.plan.model import load_plan
 from saga_engine.runtime.fork import Fork
 from saga_engine.runtime.undo import Undo
-from saga_engine.server.desk import Desk
 from saga_engine.server.identity import Identity
 from saga_engine.server.settings import Quota
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.server.desk import Desk
 
 _KEY_CHARS: Final = 255
 _NO_QUOTA: Final = Quota()

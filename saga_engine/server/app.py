@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from saga_engine.errors import RequestInvalid, SagaError
 from saga_engine.server.console import console
 from saga_engine.server.desk import Desk
 from saga_engine.server.guard import Guard
+from saga_engine.server.jobs import Jobs
 from saga_engine.server.openapi import openapi
 from saga_engine.server.operation import Operation
 from saga_engine.server.problems import problem_response
@@ -41,14 +43,17 @@ def create_app(
     ``SettingInvalid``.
     """
     desk = Desk(coordinator, settings or ServerSettings(), engines)
-    listed = operations()
+    jobs, listed = Jobs(desk), operations()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        working = asyncio.create_task(jobs.run(), name="saga-server-jobs")
         try:
             yield
         finally:
             desk.draining.set()
+            working.cancel()
+            await asyncio.wait([working])
 
     app = Starlette(
         routes=[*_probes(desk), *api_routes(desk, listed), *signin_routes(desk), *console(desk)],
@@ -57,7 +62,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    app.state.desk = desk
+    app.state.desk, app.state.jobs = desk, jobs
     return app
 
 

@@ -6,10 +6,12 @@ import asyncio
 import re
 
 from saga_engine import Coordinator
-from saga_engine.server.identity import SCOPES
+from saga_engine.server.desk import Desk
+from saga_engine.server.identity import ANYBODY, SCOPES
+from saga_engine.server.jobs import Jobs
 from saga_engine.server.routes import operations
 from saga_engine.server.settings import Quota, ServerSettings, Tenant
-from tests.server.harness import ASK, BOOK, TOOLS, WAIT, events, serving, worked
+from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Api, events, serving, worked
 
 
 async def test_a_submission_that_is_repeated_is_the_same_saga() -> None:
@@ -292,3 +294,61 @@ async def test_steps_for_each_second_are_limited() -> None:
         assert (await api("POST", "/v1/sagas", {"plan": BOOK, "saga_id": "s"})).status_code == 202
         assert (await api("POST", "/v1/sagas", {"plan": BOOK})).json()["code"] == "quota-exceeded"
         assert (await api("POST", "/v1/sagas", {"plan": BOOK, "saga_id": "s"})).status_code == 202
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_acts_on_many_sagas_and_reports() -> None:
+    """What fits the search is answered, what is named is cancelled; what could not be done is listed with its code."""
+    async with worked() as (server, coordinator):
+        api = await server.api()
+        for number in range(4):
+            await coordinator.run(ASK, saga_id=f"s{number}", tags=["blue"] if number else [])
+        answered = await ended(api, {"action": "resolve", "where": {"asks": True, "tags": ["blue"]}, "decision": "yes"})
+        assert (answered["sagas"], answered["worked"], answered["counts"], answered["by"]) == (3, 3, {"done": 3}, "Ada")
+        done = [await api.get(f"/v1/sagas/s{number}", wait=60) for number in (1, 2, 3)]
+        assert [each["status"] for each in done] == ["COMPLETED"] * 3
+        mixed = await ended(api, {"action": "cancel", "sagas": ["s0", "s1", "nowhere"], "note": "over"})
+        assert mixed["counts"] == {"done": 1, "cancel-refused": 1, "saga-not-found": 1}
+        assert {each["saga_id"]: each["code"] for each in mixed["failures"]} == {
+            "s1": "cancel-refused",
+            "nowhere": "saga-not-found",
+        }
+        assert [each["id"] for each in (await api.get("/v1/jobs"))["jobs"]] == [mixed["id"], answered["id"]]
+        assert (await ended(api, {"action": "resume", "sagas": ["s1"]}))["counts"] == {"done": 1}
+        for wrong in (
+            {"action": "cancel"},
+            {"action": "resolve", "sagas": ["s1"]},
+            {"action": "cancel", "where": {}, "sagas": ["a"]},
+        ):
+            await api.post("/v1/jobs", wrong, status=422)
+        assert (await api("GET", "/v1/jobs/j0123")).status_code == 404
+
+
+async def test_another_server_carries_on_a_job_whose_server_died() -> None:
+    """A job is durable before it is accepted: a server that starts later finds it where the first one left it."""
+    async with Coordinator.open("memory://", TOOLS, durability="relaxed") as coordinator:
+        for number in range(3):
+            await coordinator.run(ASK, saga_id=f"s{number}")
+        dead = Jobs(Desk(coordinator, ServerSettings()))  # it accepts a job, and never comes to carry it out
+        job = await dead.create(ANYBODY, {"action": "cancel", "where": {"asks": True}})
+        async with serving(coordinator) as server:
+            api = await server.api()
+            found = await over(api, f"/v1/jobs/{job.id}")
+            assert found["counts"] == {"done": 3}
+
+
+async def ended(api: Api, body: dict[str, object]) -> dict[str, object]:
+    """The report of a job, once it has ended."""
+    made = await api("POST", "/v1/jobs", body)
+    assert made.status_code == 202, made.text
+    return await over(api, made.headers["location"])
+
+
+async def over(api: Api, path: str) -> dict[str, object]:
+    """The report at this path, once its job has ended."""
+    while True:
+        found = await api.get(path)
+        if found["status"] == "ended":
+            return found

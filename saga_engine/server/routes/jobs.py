@@ -1,0 +1,79 @@
+"""Jobs: actions on many sagas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from saga_engine.server.jobs import MAX_SAGAS, Jobs
+from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.schemas import COUNT, ID, NOTE, STATUS, TAGS, TEXT, TRUTH, is_a, made_of
+
+
+def _jobs(incoming: Incoming) -> Jobs:
+    found: Jobs = incoming.request.app.state.jobs
+    return found
+
+
+async def create(incoming: Incoming) -> Answer:
+    """Begin a job."""
+    job = await _jobs(incoming).create(incoming.identity, incoming.body)
+    return Answer(job.shown(), 202, {"Location": f"/v1/jobs/{job.id}"})
+
+
+async def show(incoming: Incoming) -> Answer:
+    """The report of a job."""
+    return Answer((await _jobs(incoming).get(incoming.identity, incoming.path("job_id"))).shown())
+
+
+async def list_jobs(incoming: Incoming) -> Answer:
+    """All jobs."""
+    return Answer({"jobs": [job.shown() for job in await _jobs(incoming).list(incoming.identity)]})
+
+
+OPERATIONS: Final = [
+    Operation(
+        name="createJob",
+        method="POST",
+        path="/v1/jobs",
+        summary="Resume, cancel or resolve many sagas",
+        about=(
+            "The sagas are those in `sagas`, or those that fit `where`. `resolve` gives the `decision` to each open "
+            "question that has it as an option, of one `kind` if that is given."
+        ),
+        scope="resolve",
+        handle=create,
+        body=made_of(
+            {
+                "action": {"type": "string", "enum": ["resume", "cancel", "resolve"]},
+                "sagas": {"type": "array", "items": ID, "minItems": 1, "maxItems": MAX_SAGAS},
+                "where": made_of(
+                    {"status": STATUS, "name": TEXT, "tags": TAGS, "tool": TEXT, "asks": TRUTH, "since_ms": COUNT}
+                ),
+                "decision": TEXT,
+                "kind": TEXT,
+                "note": NOTE,
+            },
+            ["action"],
+        ),
+        answers={202: is_a("Job", "The job; its report is at `Location`.")},
+    ),
+    Operation(
+        name="listJobs",
+        method="GET",
+        path="/v1/jobs",
+        summary="List jobs of the last week",
+        scope="read",
+        handle=list_jobs,
+        answers={200: is_a("Jobs", "The last ones first.")},
+    ),
+    Operation(
+        name="showJob",
+        method="GET",
+        path="/v1/jobs/{job_id}",
+        summary="Show a job's report",
+        scope="read",
+        handle=show,
+        answers={200: is_a("Job", "The report.")},
+        refusals=(404,),
+    ),
+]
