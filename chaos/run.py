@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from chaos import agent, customer, operator, plans, verdict, worker, world
+from chaos import agent, customer, operator, plans, ticking, verdict, worker, world
 from chaos.injector import FAULTS, Child, Injector, draw
 from chaos.line import BadLine
 from chaos.store import Disk, StoreServer, die_with_parent, until
@@ -122,6 +122,7 @@ class Run:
         self._submitted = 0
         self._again = 0
         self._known = 0
+        self._ticks: list[str] = []
         self._ended = 0
         self._ended_at_s = time.monotonic()
 
@@ -245,6 +246,7 @@ class Run:
         args = self._args
         faults = draw(args.seed, args.faults)
         injected, told_s = 0, time.monotonic()
+        first_ms, paused = await ticking.begin(coordinator), False
         submitting = asyncio.create_task(self._submit_all(coordinator))
         try:
             while True:
@@ -253,7 +255,11 @@ class Run:
                 while injected < len(faults) and self._ended >= injected * args.sagas // (len(faults) + 1):
                     injector.inject(faults[injected])
                     injected += 1
-                if self._ended == self._known and submitting.done() and injector.finished:
+                if submitting.done() and injector.finished and self._ended >= args.sagas + args.sessions:
+                    if not paused:  # once: each change puts off the look at a tick whose worker died
+                        paused = (await coordinator.schedules.pause(ticking.NAME)).paused
+                    self._ticks = await ticking.ticks(coordinator, first_ms)
+                if self._ticks and self._ended == self._known:
                     await injector.rest()
                     return load
                 if submitting.done() and submitting.exception() is not None:
@@ -311,12 +317,16 @@ class Run:
         args = self._args
         ended_ms = _clock_ms(server)
         folder = str(self._folder)
-        work = [verdict.Share(server.url, folder, share, args.seed, begun_ms, ended_ms, [], []) for share in _SHARES]
+        work = [
+            verdict.Share(server.url, folder, share, args.seed, begun_ms, ended_ms, [], [], []) for share in _SHARES
+        ]
         for number in range(args.sagas):
             work[world.share_of(plans.saga_id(args.seed, number))].numbers.append(number)
         for number in range(args.sessions):
             work[world.share_of(agent.session_id(args.seed, number))].sessions.append(number)
-        found = verdict.Found(Counter(), {})
+        for saga_id in self._ticks:
+            work[world.share_of(saga_id)].ticks.append(saga_id)
+        found = verdict.Found(Counter({"ticks": len(self._ticks)}), {})
         loop = asyncio.get_running_loop()
         with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=self._context) as pool:
             for each in asyncio.as_completed([loop.run_in_executor(pool, verdict.check, share) for share in work]):

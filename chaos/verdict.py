@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import agent, plan_laws, plans, session_laws
+from chaos import agent, plan_laws, plans, session_laws, ticking
 from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.world import UNDO, ledger_path
@@ -70,6 +70,7 @@ class Share(NamedTuple):
     ended_ms: int
     numbers: list[int]
     sessions: list[int]
+    ticks: list[str]
 
 
 class Found(NamedTuple):
@@ -108,8 +109,9 @@ async def _check(share: Share) -> Found:
     scripts = {script.saga_id: script for script in (agent.script(share.seed, number) for number in share.sessions)}
     numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
     undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
-    for stranger in sorted(ledger.sagas() - {*scripts, *numbers, *undos}):
+    for stranger in sorted(ledger.sagas() - {*scripts, *numbers, *undos, *share.ticks}):
         found.breaches[stranger] = ["the external system got calls of this saga, but it was not submitted"]
+    ticks = frozenset(share.ticks)
     gate = asyncio.Semaphore(_AT_ONCE)
     async with Coordinator.open(share.url, tools) as coordinator:
 
@@ -123,6 +125,8 @@ async def _check(share: Share) -> Found:
                 wrong = [*_end(told), *_journal(told, share), *_trace(told, tools)]
                 if saga_id in scripts:
                     wrong += _session_laws(scripts[saga_id], ledger, told)
+                elif saga_id in ticks:
+                    wrong += [*ledger.compare(told.body, ticking.PLAN), *_blind_repeats(ticking.PLAN, told)]
                 else:
                     events = await coordinator.events(plans.EVENT, saga_id)
                     wrong += _plan_laws(share.seed, numbers[saga_id], ledger, told, events)
@@ -147,7 +151,7 @@ async def _check(share: Share) -> Found:
             wrong += _blind_repeats(plan, undo)
             return [f"its undo: {sentence}" for sentence in wrong]
 
-        await asyncio.gather(*map(one, (*numbers, *scripts)))
+        await asyncio.gather(*map(one, (*numbers, *scripts, *share.ticks)))
     return found
 
 
