@@ -328,7 +328,13 @@ async def test_an_operator_pauses_resumes_triggers_fills_back_and_deletes(store:
         triggered = await schedules.trigger("s")
         assert (await schedules.get("s")).recent == (triggered,)
         day = datetime(2026, 3, 1, tzinfo=UTC)
+        before = await schedules.ticks("s", day, day + timedelta(days=3))
+        with pytest.raises(SettingInvalid, match="more than 2 ticks"):
+            await schedules.backfill("s", day, day + timedelta(days=3), limit=2)
         ids = await schedules.backfill("s", day, day + timedelta(days=3))
+        after = await schedules.ticks("s", day, day + timedelta(days=3))
+        assert [(tick.saga_id, tick.begun) for tick in before] == [(saga_id, False) for saga_id in ids]
+        assert [(tick.saga_id, tick.begun) for tick in after] == [(saga_id, True) for saga_id in ids]
         assert ids == ["s-20260301T180000Z", "s-20260302T180000Z", "s-20260303T180000Z"]
         assert await schedules.backfill("s", day, day + timedelta(days=3)) == ids
         assert {head.saga_id for head in (await coordinator.search(tags=["schedule:s"])).sagas} == {triggered, *ids}

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.api.requests import submission_of
-from saga_engine.errors import PlanInvalid, SagaExists, ScheduleNotFound, SettingInvalid, StoreRefused
+from saga_engine.errors import PlanInvalid, SagaExists, SagaNotFound, ScheduleNotFound, SettingInvalid, StoreRefused
 from saga_engine.execution.schedules import (
     CatchUp,
     Overlap,
@@ -59,6 +59,19 @@ class Schedule:
     recent: Sequence[str]
     begun: int
     skipped: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A tick of a schedule: the id of its saga, when it is (Unix ms), and whether that saga exists."""
+
+    saga_id: str
+    at_ms: int
+    begun: bool
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -169,20 +182,24 @@ class Schedules:
         await self._change(name, change)
         return saga_id
 
-    async def backfill(self, name: str, since: datetime, until: datetime) -> Sequence[str]:
+    async def ticks(self, name: str, since: datetime, until: datetime, *, limit: int = MAX_BACKFILL) -> Sequence[Tick]:
+        """The ticks in a span of time, and which of them have happened; starts nothing. Raises as ``backfill``."""
+        body = body_of((await self._read(name)).body)
+        return [
+            Tick(saga_id, at_ms, begun=await self._exists(saga_id))
+            for at_ms, saga_id in _between(name, body, since, until, limit)
+        ]
+
+    async def backfill(
+        self, name: str, since: datetime, until: datetime, *, limit: int = MAX_BACKFILL
+    ) -> Sequence[str]:
         """Start the sagas of all ticks in a span of time that have not happened; returns the ids of all of them.
 
         A tick that has happened already is not repeated: its saga has the same id. Raises ``SettingInvalid`` for more
-        than 1,000 ticks, and for times without a zone.
+        ticks than ``limit`` (at most 1,000), and for times without a zone.
         """
-        if since.tzinfo is None or until.tzinfo is None:
-            raise SettingInvalid("a time needs a zone", hint="2026-03-01T00:00:00+00:00")
         body = body_of((await self._read(name)).body)
-        ids = []
-        for tick in body.timetable.between(round(since.timestamp() * 1000), round(until.timestamp() * 1000)):
-            ids.append(occurrence_id(name, tick))
-            if len(ids) > MAX_BACKFILL:
-                raise SettingInvalid(f"more than {MAX_BACKFILL} ticks lie in that time", hint="in parts")
+        ids = [saga_id for _, saga_id in _between(name, body, since, until, limit)]
         for saga_id in ids:
             try:
                 await self._submit(name, body, saga_id)
@@ -213,8 +230,31 @@ class Schedules:
             raise ScheduleNotFound(f"there is no schedule {name}", hint="`saga schedule list` shows the schedules")
         return found
 
+    async def _exists(self, saga_id: str) -> bool:
+        try:
+            await self._store.head(saga_id)
+        except SagaNotFound:
+            return False
+        return True
+
     async def _now_ms(self) -> int:
         return (await self._store.documents().due("schedule", 1)).now_ms
+
+
+def _between(name: str, body: ScheduleBody, since: datetime, until: datetime, limit: int) -> Sequence[tuple[int, str]]:
+    """The ticks in a span of time, with the ids of their sagas."""
+    if since.tzinfo is None or until.tzinfo is None:
+        raise SettingInvalid("a time needs a zone", hint="2026-03-01T00:00:00+00:00")
+    if not 1 <= limit <= MAX_BACKFILL:
+        raise SettingInvalid(f"a limit of {limit} ticks is out of range", hint=f"1 to {MAX_BACKFILL}")
+    found: list[tuple[int, str]] = []
+    for at_ms in body.timetable.between(round(since.timestamp() * 1000), round(until.timestamp() * 1000)):
+        found.append((at_ms, occurrence_id(name, at_ms)))
+        if len(found) > limit:
+            raise SettingInvalid(
+                f"more than {limit} ticks lie in that time", hint="take a part of it, or another limit"
+            )
+    return found
 
 
 def _contended(name: str) -> StoreRefused:

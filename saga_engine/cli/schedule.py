@@ -1,4 +1,4 @@
-"""``saga schedule put``, ``list``, ``show``, ``pause``, ``resume``, ``trigger`` and ``delete``."""
+"""``saga schedule``: ``put``, ``list``, ``show``, ``pause``, ``resume``, ``trigger``, ``backfill`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.backfill import backfill
 from saga_engine.cli.command import command
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
+from saga_engine.cli.stored_schedules import begin_none, no_schedule, read_schedules
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -124,7 +126,7 @@ def list_schedules(
     from saga_engine.stores.remote import without_password
 
     settings = settings_for(store)
-    found: Sequence[Schedule] = _read(settings, lambda schedules: schedules.list(), ())
+    found: Sequence[Schedule] = read_schedules(settings, lambda schedules: schedules.list(), ())
     if as_json:
         document({"schedules": [each.to_dict() for each in found]})
     elif found:
@@ -151,9 +153,9 @@ def show(
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document
 
-    found: Schedule | None = _read(settings_for(store), lambda schedules: schedules.get(name), None)
+    found: Schedule | None = read_schedules(settings_for(store), lambda schedules: schedules.get(name), None)
     if found is None:
-        raise _no_schedule(name)
+        raise no_schedule(name)
     if as_json:
         document(found.to_dict())
     else:
@@ -238,7 +240,7 @@ def trigger(
 
     settings = settings_for(store, tools)
     if no_store(settings) is not None:
-        raise _no_schedule(name)
+        raise no_schedule(name)
     try:
         progress = Progress(f"schedule {name}", {}, many=True)
         saga_id = drive(settings, registry_for(settings), lambda there: there.schedules.trigger(name), progress)
@@ -257,21 +259,6 @@ def trigger(
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
-def _read(settings: Settings, reading: Callable[[Schedules], Awaitable[_T]], nothing: _T) -> _T:
-    """What is read from the schedules; ``nothing`` if there is no store yet."""
-    import asyncio
-
-    from saga_engine.api.schedules import Schedules
-    from saga_engine.cli.read_only import no_store, reading_from
-    from saga_engine.tools.registry import ToolRegistry
-
-    async def read() -> _T:
-        async with reading_from(settings) as store:
-            return await reading(Schedules(store, ToolRegistry(()), _begin_none))
-
-    return nothing if no_store(settings) is not None else asyncio.run(read())
-
-
 def _changed(url: str | None, name: str, change: Callable[[Schedules], Awaitable[_T]]) -> _T:
     """Change a schedule that exists. Raises ``ScheduleNotFound``, also if there is no store yet."""
     from saga_engine.cli.options import settings_for
@@ -280,7 +267,7 @@ def _changed(url: str | None, name: str, change: Callable[[Schedules], Awaitable
 
     settings = settings_for(url)
     if no_store(settings) is not None:
-        raise _no_schedule(name)
+        raise no_schedule(name)
     return _written(settings, ToolRegistry(()), change)
 
 
@@ -292,20 +279,9 @@ def _written(settings: Settings, registry: ToolRegistry, change: Callable[[Sched
 
     async def write() -> _T:
         async with writing_to(settings) as store:
-            return await change(Schedules(store, registry, _begin_none))
+            return await change(Schedules(store, registry, begin_none))
 
     return asyncio.run(write())
-
-
-async def _begin_none(name: str, body: Any, saga_id: str) -> None:
-    raise AssertionError(f"{name}: only a coordinator begins {saga_id} of {body.template}")
-
-
-def _no_schedule(name: str) -> Exception:
-    from saga_engine.cli.output import shown
-    from saga_engine.errors import ScheduleNotFound
-
-    return ScheduleNotFound(f"there is no schedule {shown(name)}", hint="`saga schedule list` shows the schedules")
 
 
 # --- what is printed -------------------------------------------------------------------------------------------------
@@ -374,6 +350,7 @@ for _name, _command, _about in (
     ("pause", pause, "Pause a schedule."),
     ("resume", resume, "Resume a schedule from now on."),
     ("trigger", trigger, "Queue a saga of it now."),
+    ("backfill", backfill, "List or queue past ticks."),
     ("delete", delete, "Delete a schedule."),
 ):
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_command))

@@ -1,0 +1,103 @@
+"""``saga schedule backfill``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saga_engine.api.schedules import Tick
+
+_SINCE = Annotated[str, typer.Option("--since", metavar="TIME", help="The first moment: 2026-03-01 or with a time.")]
+_UNTIL = Annotated[str | None, typer.Option("--until", metavar="TIME", help="The last moment; by default now.")]
+
+
+def backfill(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")],
+    *,
+    since: _SINCE,
+    until: _UNTIL = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Refuse more ticks than this.")] = 100,
+    yes: Annotated[bool, typer.Option("--yes", help="Queue their sagas; without it they are only listed.")] = False,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """List the ticks of a past time that have not happened, and with --yes queue a saga for each.
+
+    A tick happens once: one whose saga exists is not repeated. A time without a zone is UTC.
+
+    Examples:
+      saga schedule backfill renewal-42 --since 2026-03-01
+      saga schedule backfill renewal-42 --since 2026-03-01T00:00 --until 2026-03-04 --yes --tools tools.py
+    """
+    from saga_engine.cli.output import data, document, note
+
+    first, last = _moment(since, "--since"), datetime.now(UTC) if until is None else _moment(until, "--until")
+    if last < first:
+        raise typer.BadParameter("it is before --since", param_hint="--until")
+    found = _found(name, first, last, limit, begin=yes, tools=tools, store=store)
+    left = [tick for tick in found if not tick.begun]
+    if as_json:
+        document({"schedule": name, "queued": yes, "ticks": [tick.to_dict() for tick in found]})
+        return exit_codes.COMPLETED
+    for tick in found:
+        data(f"{tick.saga_id}: {'has happened' if tick.begun else 'queued' if yes else 'has not happened'}")
+    if not found:
+        note("no tick lies in that time")
+    elif left and not yes:
+        note(f"hint: --yes queues {len(left)} saga{'s' if len(left) > 1 else ''}; workers run them")
+    return exit_codes.COMPLETED
+
+
+def _found(
+    name: str, first: datetime, last: datetime, limit: int, *, begin: bool, tools: list[str] | None, store: str | None
+) -> list[Tick]:
+    """The ticks; ``begin``: the sagas of those that had not happened are queued now."""
+    from saga_engine.api.coordinator import Coordinator
+    from saga_engine.cli.drive import drive
+    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.output import note
+    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.read_only import no_store
+    from saga_engine.cli.stored_schedules import no_schedule, read_schedules
+    from saga_engine.errors import PlanInvalid
+
+    settings = settings_for(store, tools)
+    if no_store(settings) is not None:
+        raise no_schedule(name)
+    if not begin:
+        nothing: Sequence[Tick] = ()
+        return list(read_schedules(settings, lambda there: there.ticks(name, first, last, limit=limit), nothing))
+
+    async def begun(there: Coordinator) -> list[Tick]:
+        found = await there.schedules.ticks(name, first, last, limit=limit)
+        await there.schedules.backfill(name, first, last, limit=limit)
+        return list(found)
+
+    try:
+        return drive(settings, registry_for(settings), begun, Progress(f"schedule {name}", {}, many=True))
+    except PlanInvalid:
+        if not settings.names_tools:
+            note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
+        raise
+
+
+def _moment(text: str, option: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is no time: write 2026-03-01 or 2026-03-01T06:00+09:00"
+        raise typer.BadParameter(message, param_hint=option) from None
+    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    if found > datetime.now(UTC):
+        raise typer.BadParameter(f"{text!r} lies ahead: workers fire the ticks to come", param_hint=option)
+    return found
