@@ -427,7 +427,8 @@ def tools_of(trace: Trace) -> set[str]:
     for entry in trace.entries:
         record = entry.record
         if isinstance(record, r.CallAdded):
-            names |= {record.tool} | ({record.undo} if record.undo is not None else set())
+            names |= {record.tool, *(call["tool"] for call in record.undo_then)}
+            names |= {record.undo} if record.undo is not None else set()
         elif isinstance(record, r.StepsAdded | r.CompensationProposed):
             names.update(record.tools, record.undos.values())
             for step in record.steps:
@@ -478,7 +479,9 @@ def _tools_of_step(step: Any) -> set[str]:
     if not isinstance(step, dict):
         return set()
     fallback = step.get("fallback", ())
-    below = [step.get("rollback"), *(fallback if isinstance(fallback, list) else [fallback])]
+    below = [step.get("rollback"), step.get("when_absent"), *(fallback if isinstance(fallback, list) else [fallback])]
+    then = step.get("then")
+    below += then if isinstance(then, list) else []
     found = {step["tool"]} if isinstance(step.get("tool"), str) else set()
     return found.union(*map(_tools_of_step, below))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -28,8 +28,9 @@ from saga_engine.core.redaction import REDACTED
 from saga_engine.core.session_records import opening_of
 from saga_engine.core.steps import compute, each
 from saga_engine.errors import BindingUnresolved
+from saga_engine.plan import undo_calls
 from saga_engine.plan.comparisons import Truth
-from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Params, Scope
+from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep, Params, Scope
 from saga_engine.plan.conditions import Condition, Conditions
 from saga_engine.plan.model import Plan
 from saga_engine.plan.preview import brief
@@ -145,6 +146,15 @@ def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
 # --- params ----------------------------------------------------------------------------------------------------------
 
 
+def _slot(record: r.StepIntended) -> int:
+    """Which of the calls of a step in one direction it is."""
+    return record.fallback if record.call is None else record.call.entry
+
+
+def _of_item(record: r.StepIntended) -> bool:
+    return record.call is not None and record.call.item >= 0
+
+
 class _FromTrace(dict[str, Any]):
     """Params as the trace has them. They passed the tool's check on the day, and may be cut or redacted since."""
 
@@ -152,16 +162,24 @@ class _FromTrace(dict[str, Any]):
 class Templates:
     """The templates of a saga that is run again; if a value that they need is incomplete, the recorded params count."""
 
-    __slots__ = ("_held", "_recorded", "_redacted")
+    __slots__ = ("_held", "_recorded", "_redacted", "_undo_calls", "_undo_items")
 
     def __init__(self, entries: Sequence[TracedRecord], *, redacted: bool) -> None:
         self._redacted = redacted
         self._recorded: dict[tuple[str, Direction, int], dict[str, Any]] = {}
         self._held: dict[tuple[str, type], bool] = {}
+        #: Of undos of several calls: how many there were; by entry, the params of each item's call.
+        self._undo_calls: dict[str, int] = {}
+        self._undo_items: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
         for entry in entries:
             record, params = entry.record, entry.body.get("params")
-            if isinstance(record, r.StepIntended) and isinstance(params, dict):
-                self._recorded.setdefault((record.step, record.direction, record.fallback), params)
+            if isinstance(record, r.StepIntended) and record.call is not None:
+                self._undo_calls[record.step] = record.call.of
+                if record.call.item >= 0:
+                    items = self._undo_items.setdefault((record.step, record.call.entry), {})
+                    items[record.call.item] = params if isinstance(params, dict) else {}
+            if isinstance(record, r.StepIntended) and isinstance(params, dict) and not _of_item(record):
+                self._recorded.setdefault((record.step, record.direction, _slot(record)), params)
             elif isinstance(record, r.StepSucceeded) and record.via == compute.VIA:
                 self._recorded.setdefault((record.step, FORWARD, 0), {compute.KIND: record.output})
             elif isinstance(record, r.EachExpanded):
@@ -186,13 +204,29 @@ class Templates:
                 if serving is not step:
                     serving.params = self._wrapped(serving.params, step.key, FORWARD, number)
                     serving.spec = _trusting(serving.spec)
-                undo = serving.rollback
-                if undo is not None:
-                    undo.params = self._wrapped(undo.params, step.key, "compensate", 0)
-                    undo.spec = _trusting(undo.spec)
-            if step.builtin and step.rollback is not None:
-                step.rollback.params = self._wrapped(step.rollback.params, step.key, "compensate", 0)
-                step.rollback.spec = _trusting(step.rollback.spec)
+                self._wrap_undo(serving.rollback, step.key)
+            if step.builtin:
+                self._wrap_undo(step.rollback, step.key)
+
+    def _wrap_undo(self, undo: CompiledRollback | None, key: str) -> None:
+        if undo is None:
+            return
+        self._wrap_undo(undo.absent, key)
+        calls = (undo, *undo.then)
+        lists = [entry for entry, call in enumerate(calls) if call.each is not None]
+        counts = {entry: len(self._undo_items.get((key, entry), ())) for entry in lists}
+        if lists:  # those that were not reached on the day count as the last list's
+            rest = self._undo_calls.get(key, 0) - (len(calls) - len(lists)) - sum(counts.values())
+            counts[lists[-1]] += max(rest, 0)
+        for entry, call in enumerate(calls):
+            call.spec = _trusting(call.spec)
+            if call.each is None:
+                call.params = self._wrapped(call.params, key, "compensate", entry)
+            elif not isinstance(call.params, _Template):
+                listed = {undo_calls.WORD: [None] * counts[entry]}
+                call.each = _Template(call.each, listed, key, redacted=self._redacted)
+                items = self._undo_items.get((key, entry), {})
+                call.params = _Template(call.params, None, key, redacted=self._redacted, items=items)
 
     def _conditions(self, given: Conditions | None, held: bool) -> Conditions | None:
         if given is None or isinstance(given.condition, _Recorded):
@@ -227,11 +261,21 @@ class _Template:
     """One template (:class:`saga_engine.plan.compiled.Params`)."""
 
     __slots__ = (
-        "_needs", "_recorded", "_redacted", "_template",
+        "_items", "_needs", "_recorded", "_redacted", "_template",
         "bound", "outputs", "outputs_or_default", "raw", "secret_params", "secrets",
     )  # fmt: skip
 
-    def __init__(self, template: Params, recorded: dict[str, Any] | None, own: str, *, redacted: bool) -> None:
+    def __init__(
+        self,
+        template: Params,
+        recorded: dict[str, Any] | None,
+        own: str,
+        *,
+        redacted: bool,
+        items: Mapping[int, dict[str, Any]] | None = None,
+    ) -> None:
+        """``items``: the recorded params of the call for each item of the list of an undo."""
+        self._items = items
         self._template = template
         self._recorded = recorded
         self._redacted = redacted
@@ -249,6 +293,8 @@ class _Template:
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of a call. Raises ``BindingUnresolved``."""
         partial = any(_partial(scope, key) for key in self._needs)
+        if self._items is not None and (partial or self._redacted):
+            return _FromTrace(self._items.get(scope.index, {}))
         if self._recorded is not None and (partial or (self._redacted and self.bound)):
             return _FromTrace(self._recorded)
         # A call that was not made on the day, with incomplete params: only whether it is made counts.

@@ -50,8 +50,10 @@ DECLARED: Final = (
     *("effect", "keyed", "key_ttl_s", "undo", "probe", "timeout_s", "compensates", "tolerates_absence", "remembers"),
     *("last_good_s", "semantic", "on_doubt", "input_schema", "output_schema", "digest"),
     *("before", "after", "absent", "undo_absent", "sole_writer"),
+    *("undo_params", "undo_each", "undo_then"),
 )
 #: Those of them that are left out if the tool has no read of before-images, as most have none.
+_OF_UNDOS: Final = frozenset({"undo_params", "undo_each", "undo_then"})
 _OF_IMAGES: Final = frozenset({"before", "after", "absent", "undo_absent", "sole_writer"})
 
 
@@ -384,6 +386,8 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
             said = {fact: getattr(spec, fact) for fact in DECLARED}
             if spec.on_doubt == "ask":  # as it nearly always is
                 del said["on_doubt"]
+            if not (spec.undo_params or spec.undo_each or spec.undo_then):
+                said = {fact: value for fact, value in said.items() if fact not in _OF_UNDOS}
             if spec.before is None:
                 said = {fact: value for fact, value in said.items() if fact not in _OF_IMAGES}
             elif spec.absent is not None:
@@ -464,6 +468,9 @@ class _Said(msgspec.Struct):
     after: After = "read"
     absent: dict[str, Any] | None = None
     undo_absent: str | None = None
+    undo_params: dict[str, Any] | None = None
+    undo_each: str | None = None
+    undo_then: tuple[dict[str, Any], ...] = ()
     sole_writer: bool = False
     input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None

@@ -20,6 +20,7 @@ from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Deduplicated, Made
 from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.diagram import undo_text
 
 #: The records that make a plan grow.
 _GROWS = (r.StepsAdded, r.CallAdded, r.EachExpanded)
@@ -124,11 +125,11 @@ def _owner(old: State, compiled: CompiledStep, to: str, owners: Mapping[str, str
 def step_of(old: State, key: str) -> dict[str, Any]:
     """A step as the preview shows it."""
     compiled = old.plan.steps[old.plan.by_key[key]]
-    rollback = old.acting(compiled.index).rollback
+    rollback = old.whole_rollback(compiled.index)
     return {
         "step_id": compiled.step_id,
         "name": compiled.name,
         "tool": compiled.tool,
         "kind": compiled.kind,
-        "undo": None if rollback is None else rollback.tool,
+        "undo": None if rollback is None else undo_text(rollback),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saga_engine.core.state import State
-from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.compiled import CompiledRollback, CompiledStep
 
 
 def output_is_bound(state: State, index: int) -> bool:
@@ -13,7 +13,7 @@ def output_is_bound(state: State, index: int) -> bool:
     conditions and resource. A binding with a default counts as well, because a default stands for what did not happen.
     """
     step = state.plan.steps[index]
-    own, undo = step.key, state.rollback_of(index)
+    own, undo = step.key, state.whole_rollback(index)
     if undo is not None and undo.needs_output:
         return True
     if step.failed_when is not None and own in step.failed_when.outputs:
@@ -32,6 +32,7 @@ def _binds(step: CompiledStep, keys: frozenset[str]) -> bool:
     if any(each is not None and keys & each.outputs for each in conditions):
         return True
     bound = [step.params, *(call.params for call in step.calls())]
+    bound += [call.each for call in step.calls() if isinstance(call, CompiledRollback) and call.each is not None]
     if step.resource is not None:
         bound.append(step.resource)
     return any(keys & params.outputs_or_default for params in bound)

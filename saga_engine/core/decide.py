@@ -188,7 +188,7 @@ def _stuck(  # noqa: PLR0917
     Else an operator is asked.
     """
     step = state.plan.steps[index]
-    asks = kind in _STUCK and state.steps[index].semantic is None
+    asks = kind in _STUCK and state.steps[index].semantic is None and not state.steps[index].undo_calls
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES and step.compensates is None and step.item is None
     # A session's agent adds its own calls; steps of a model would interleave with them.
     if asks and not state.session and _may_ask(state, index, capabilities):

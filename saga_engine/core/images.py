@@ -85,7 +85,8 @@ def note_of(
 
 def guards_undo(state: State, index: int) -> bool:
     """Whether the undo of a step must look first."""
-    return state.steps[index].before is not None
+    step = state.steps[index]
+    return step.before is not None and not step.undo_calls  # the value is between the two once the undo has begun
 
 
 def judge(step: StepState, found: Image, *, sole_writer: bool) -> Judgement:
@@ -129,7 +130,7 @@ def reads_settle(state: State, index: int, direction: Direction) -> bool:
     step, read = state.steps[index], state.acting(index).before
     if step.before is None or read is None:
         return False
-    return direction == COMPENSATE or read.sole_writer
+    return not step.undo_calls if direction == COMPENSATE else read.sole_writer
 
 
 def settled(state: State, index: int, direction: Direction, found: Image) -> Outcome:

@@ -15,11 +15,16 @@ def read_key(saga_id: str, step_key: str, seed: str) -> str:
     return f"{saga_id}:{step_key}:b:{seed}"
 
 
-def idempotency_key(saga_id: str, step_key: str, direction: Direction, seed: str, fallback: int = 0) -> str:
+def idempotency_key(  # noqa: PLR0917
+    saga_id: str, step_key: str, direction: Direction, seed: str, fallback: int = 0, undo_call: int = 0
+) -> str:
     """The key of one step in one direction; at most 230 characters of visible ASCII.
 
-    Each of a step's fallbacks is another call, so it has its own key: ``f1``, ``f2``, … for ``f``.
+    Each of a step's fallbacks is another call, so it has its own key: ``f1``, ``f2``, … for ``f``. So is each call
+    of an undo of several calls: ``c``, then ``c1``, ``c2``, …
     """
     if fallback and direction == FORWARD:
         return f"{saga_id}:{step_key}:f{fallback}:{seed}"
+    if undo_call and direction != FORWARD:
+        return f"{saga_id}:{step_key}:c{undo_call}:{seed}"
     return f"{saga_id}:{step_key}:{'f' if direction == FORWARD else 'c'}:{seed}"

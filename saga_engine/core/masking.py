@@ -308,7 +308,11 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
 def tools_of(state: State | None, record: r.AnyRecord) -> list[str]:
     """The tools whose sensitive params may be among the ``params`` of a record."""
     if isinstance(record, r.CallAdded):
-        return [record.tool, *([] if record.undo is None else [record.undo])]
+        return [
+            record.tool,
+            *([] if record.undo is None else [record.undo]),
+            *(call["tool"] for call in record.undo_then),
+        ]
     index = -1 if state is None else state.plan.by_key.get(getattr(record, "step", ""), -1)
     return [] if state is None or index < 0 else tools_of_step(state.plan.steps[index])
 
@@ -395,7 +399,7 @@ def _learn_planned(mask: Mask, value: Any, *above: str) -> None:
             tools = (*above, str(item.get("tool", "")))
             if isinstance(item.get("params"), Mapping):
                 _learn_params(mask, item["params"], mask.names(*tools))
-            for part in ("rollback", "fallback"):
+            for part in ("rollback", "then", "when_absent", "fallback"):
                 _learn_planned(mask, item.get(part), *tools)
 
 

@@ -60,7 +60,13 @@ def _needs(state: State, step: CompiledStep, others: set[int]) -> bool:
         return True
     calls: list[CompiledStep | CompiledFallback] = [step, *step.fallbacks]
     undos = [call.rollback for call in calls if call.rollback is not None]
-    return any(state.plan.by_key[key] in others for undo in undos for key in undo.params.outputs if key != step.key)
+    return any(
+        state.plan.by_key[key] in others
+        for undo in undos
+        for params in undo.templates()
+        for key in params.outputs
+        if key != step.key
+    )
 
 
 def other_way(state: State, failed: int, steps: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> Addition:

@@ -18,7 +18,7 @@ from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.operator_limits import Limits
-from saga_engine.plan.session_steps import compile_builtin, compile_call
+from saga_engine.plan.session_steps import UndoMore, compile_builtin, compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
 
 
@@ -115,6 +115,7 @@ class Growth:
                 catalog=catalog,
                 undo=record.undo,
                 undo_params=record.undo_params,
+                more=UndoMore(record.undo_each, record.undo_then),
             )
         return compile_call(
             index,
@@ -125,6 +126,7 @@ class Growth:
             catalog=catalog,
             undo=record.undo,
             undo_params=record.undo_params,
+            more=UndoMore(record.undo_each, record.undo_then),
             kind="read" if record.read else "irreversible" if record.irreversible else "compensatable",
             timeout_s=record.timeout_s,
         )

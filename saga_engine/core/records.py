@@ -20,6 +20,7 @@ from saga_engine.core.each_records import EachExpanded as EachExpanded
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
+from saga_engine.core.undo_call import UndoCall
 from saga_engine.core.waiting_records import ChildEnded as ChildEnded
 from saga_engine.core.waiting_records import Parent as Parent
 from saga_engine.core.waiting_records import StepWaiting as StepWaiting
@@ -75,7 +76,7 @@ class StepIntended(Record, frozen=True, tag=True):
     """The intent of one attempt; nothing is called without it. ``params`` only where bindings made them.
 
     ``fallback``: which of the step's fallbacks is called; 0 is the step's own tool. ``before``: the value that the call
-    is about to change (``images``).
+    is about to change (``images``). ``call``: of an undo of several calls, which of them this is.
     """
 
     step: str
@@ -84,6 +85,7 @@ class StepIntended(Record, frozen=True, tag=True):
     params: Any = None
     fallback: int = 0
     before: dict[str, Any] | None = None
+    call: UndoCall | None = None
     refs: dict[str, ValueRef] = {}
 
 
@@ -125,8 +127,8 @@ class StepSucceeded(Record, frozen=True, tag=True):
     ``via``: its own response (``call``), a ``probe``'s, an operator's (``decision``), that of an identical call of
     another saga (``deduplicated``; ``source`` made it and owns its effect), the last good result of a read (``cache``,
     ``age_ms`` old), a computation's result (``computed``), or for an undo the value itself, which is as it was before
-    the call (``unchanged``). Of a step that waited: the end of its time (``timer``), or the ``event`` with the id
-    ``source``. ``after``: the value after the call (``images``).
+    the call (``unchanged``), or that its lists are empty (``nothing``). Of a step that waited: the end of its time
+    (``timer``), or the ``event`` with the id ``source``. ``after``: the value after the call (``images``).
     """
 
     step: str
@@ -298,7 +300,8 @@ class CallAdded(Record, frozen=True, tag=True):
     named, and none that comes before another of them.
 
     ``params`` are values: they contain no bindings. ``undo`` names the tool that undoes the call, with ``undo_params``
-    (which may bind the call's own output as ``$output``) or, if omitted, those that its registration implies.
+    (which may bind the call's own output as ``$output``) or, if omitted, those that its registration implies; with
+    ``undo_each`` for each item of a list, and with ``undo_then`` further calls follow (``tool``, ``params``, ``each``).
     ``irreversible``: it writes and cannot be undone, deliberately. ``tool_digest`` is its declaration's; ``sensitive``
     is as in ``SagaStarted``. ``place``: which of the agent's calls it is, from 1, if it takes the place of one that did
     not happen or was undone; 0: the next one. ``builtin``: a step without a tool; its body is ``params[builtin]``.
@@ -311,6 +314,8 @@ class CallAdded(Record, frozen=True, tag=True):
     after: list[str] = []
     undo: str | None = None
     undo_params: dict[str, Any] | None = None
+    undo_each: str | None = None
+    undo_then: list[dict[str, Any]] = []
     irreversible: bool = False
     read: bool = False
     timeout_s: float | None = None

@@ -90,8 +90,11 @@ class Redaction:
             made["params"] = self.template(step["params"])
         if self and isinstance(step.get("each"), dict):  # no rule names a place in the list itself
             made["each"] = {**step["each"], "of": without_values(step["each"].get("of"))}
-        if "rollback" in step:
-            made["rollback"] = self._step(step["rollback"])
+        for part in ("rollback", "when_absent"):
+            if part in step:
+                made[part] = self._step(step[part])
+        if isinstance(step.get("then"), list):
+            made["then"] = self.steps(step["then"])
         if "fallback" in step:
             given = step["fallback"]
             made["fallback"] = self.steps(given) if isinstance(given, list) else self._step(given)

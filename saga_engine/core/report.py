@@ -263,7 +263,23 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         }
         if step.unchanged:
             body["compensation"]["via"] = "unchanged"
+        if step.undo_call is not None:
+            body["compensation"] |= {"calls": step.undo_call.of, "calls_done": _undone(step)}
     return body
+
+
+def _undone(step: StepState) -> list[dict[str, Any]]:
+    """The calls of an undo of several calls that have happened, in order."""
+    return [
+        {
+            "tool": call.tool,
+            "attempts": call.attempts,
+            "ended_ms": call.ended_at,
+            "via": call.via,
+            **_output(call.output),
+        }
+        for call in step.undo_calls
+    ]
 
 
 def images(step: StepState) -> dict[str, Any]:

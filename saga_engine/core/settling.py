@@ -16,9 +16,12 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import CallState, Doubt
 from saga_engine.core.steps import begin
 from saga_engine.core.steps.child import begin_undo
+from saga_engine.core.undo_call import UndoCall
 from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.compiled import CompiledRollback
 from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.plan.undo_calls import undo_call, undo_places
 from saga_engine.plan.values import cut
 
 #: How often a probe that cannot tell is repeated before the next way to settle a doubt is used.
@@ -73,7 +76,15 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         return made
     if step.child is not None:
         return begin_undo(state, index, now)
-    serving = state.serving(index, direction)
+    serving, number = state.serving(index, direction), None
+    if direction == COMPENSATE and (at.undo_call is not None or serving.then or serving.each is not None):  # type: ignore[union-attr]
+        try:
+            following = next_undo_call(state, index)
+        except BindingUnresolved as error:
+            return _cannot_call(state, index, direction, now, "binding_unresolved", error.message, changed=False)
+        if following is None:
+            return r.StepSucceeded(at=now, step=step.key, direction=direction, via="nothing")
+        number, serving = following
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND
     bound = template.bound
@@ -99,7 +110,25 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         attempt=at.call(direction).attempt + 1,
         params=params if bound else None,
         fallback=at.using if direction == FORWARD else 0,
+        call=number,
     )
+
+
+def next_undo_call(state: State, index: int) -> tuple[UndoCall, CompiledRollback] | None:
+    """The call with which an undo of several calls begins, or goes on; None: its lists are empty.
+
+    Raises ``BindingUnresolved``. An undo that has begun has as many calls as it had then.
+    """
+    at, key = state.steps[index], state.plan.steps[index].key
+    whole, done = state.whole_rollback(index), len(at.undo_calls)
+    assert whole is not None
+    places = undo_places(whole, StateScope(state))
+    if not places and not done:
+        return None
+    if done >= len(places) or (at.undo_call is not None and at.undo_call.of != len(places)):
+        raise BindingUnresolved(f"the undo has {len(places)} calls, and had another number when it began", step=key)
+    place = places[done]
+    return UndoCall(done, len(places), place.entry, place.item), undo_call(whole, place, key, index)
 
 
 def _cannot_call(  # noqa: PLR0917
@@ -252,7 +281,7 @@ def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int,
 
 
 def _blind_undo(state: State, index: int) -> bool:
-    rollback = state.undoing(index)
-    if rollback is None or rollback.needs_output or rollback.spec is None:
+    if not state.owns(index) or (rollback := state.whole_rollback(index)) is None or rollback.needs_output:
         return False
-    return rollback.spec.tolerates_absence
+    calls = (rollback, *rollback.then)
+    return all(call.spec is not None and call.spec.tolerates_absence for call in calls)

@@ -95,6 +95,7 @@ from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.core.waits import Wait
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving, WithoutList
+from saga_engine.plan.undo_calls import undo_call
 
 
 class State:
@@ -298,7 +299,21 @@ class State:
         return self.rollback_of(index) if self.owns(index) else None
 
     def rollback_of(self, index: int) -> CompiledRollback | None:
-        """How the step's current call is undone: like a creation, if there was nothing before; None: it is not."""
+        """How the step's current call is undone; None: it is not.
+
+        Of an undo of several calls: the call that was intended last, or the first one.
+        """
+        at = self.steps[index]
+        step = self.plan.steps[index]  # as in ``whole_rollback``, for each undo: without a call of its own
+        rollback = step.fallbacks[at.using - 1].rollback if at.using else step.rollback
+        if rollback is not None and rollback.absent is not None and at.before == {"absent": True}:
+            rollback = rollback.absent
+        if rollback is None or at.undo_call is None:
+            return rollback
+        return undo_call(rollback, at.undo_call.place, self.plan.steps[index].key, index)
+
+    def whole_rollback(self, index: int) -> CompiledRollback | None:
+        """How the step's current call is undone, with all calls: like a creation, if there was nothing before."""
         using = self.steps[index].using
         step = self.plan.steps[index]
         rollback = step.fallbacks[using - 1].rollback if using else step.rollback
@@ -344,7 +359,8 @@ class State:
         step = self.steps[index]
         if type(step.effect) is Reused and step.effect.key and direction == FORWARD:
             return step.effect.key
-        return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using)
+        undo = 0 if step.undo_call is None else step.undo_call.number
+        return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using, undo)
 
     def approval(self, index: int, direction: Direction) -> str:
         """The digest of the exact call that an operator approved, while that is valid; else an empty text."""

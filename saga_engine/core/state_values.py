@@ -11,6 +11,7 @@ import msgspec
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.states import PENDING
+from saga_engine.core.undo_call import UndoCall, UndoneCall
 
 Place = tuple[int, Direction]
 
@@ -172,6 +173,8 @@ class StepState(msgspec.Struct, eq=False):
     undo: CallState | None = None
     output: Any = None
     undo_output: Any = None
+    undo_call: UndoCall | None = None  # None: its undo is one call, or has not begun
+    undo_calls: tuple[UndoneCall, ...] = ()  # those of an undo of several calls that have happened
     before: Any = None  # the before-image of its last call that may have happened; None: its call has none
     after: Any = None  # the after-image
     cleared: Any = None  # the image of the value that an operator saw and wants overwritten by the undo

@@ -584,6 +584,8 @@ class OwnBinder(Binder):
     def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
         if text == "$key":
             place = Place(path, "key", own, None, embedded=False, text=text)
+        elif self._item and (text == "$index" or re.match(r"\$item(?![^.\[])", text)):
+            return super()._text(text, own, base, path, places)
         elif (own_value := _OWN.match(text)) is None:
             return None
         else:

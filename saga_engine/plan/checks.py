@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template, starts_binding
 from saga_engine.plan.builtin_steps import check_builtin
+from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
@@ -17,7 +18,7 @@ from saga_engine.plan.values import cut, printable
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Place
-    from saga_engine.plan.compiled import CompiledFallback, CompiledStep, Params, Serving
+    from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, Params, Serving
     from saga_engine.plan.draft import Draft
     from saga_engine.plan.model import Fallback
     from saga_engine.plan.problems import Path
@@ -130,28 +131,67 @@ def _check_call(made: Draft, call: Serving, path: Path, params_path: Path) -> No
 def _check_rollback(made: Draft, call: Serving, path: Path) -> None:
     rollback = call.rollback
     assert rollback is not None
-    written = isinstance(rollback.params, Template)
-    place = (*path, "rollback", "tool") if written else (*path, "tool")
-    if rollback.spec is None:
-        message = f"there is no tool {cut(rollback.tool, 80)}"
+    place = (*path, "rollback")
+    _check_undo_calls(made, call, rollback, path, place)
+    if rollback.absent is not None:
+        place = (*place, "when_absent")
+        _check_undo_calls(made, call, rollback.absent, path, place)
+        if isinstance(rollback.absent.params, Template) and call.before is None and call.spec is not None:
+            message = f"nothing reads the value before the call of {cut(call.tool, 80)}, so it is never 'absent'"
+            hint = "declare the tool with before='the tool that reads it'"
+            made.problems.add("before-missing", place, message, hint)
+
+
+def _check_undo_calls(made: Draft, call: Serving, undo: CompiledRollback, path: Path, place: Path) -> None:
+    """Check the calls of an undo that is written at ``place``, if it is written."""
+    _check_undo_call(made, call, undo, path, place)
+    for number, each in enumerate(undo.then):
+        _check_undo_call(made, call, each, path, (*place, "then", number))
+
+
+def _check_undo_call(made: Draft, call: Serving, undo: CompiledRollback, path: Path, place: Path) -> None:
+    written = isinstance(undo.params, Template) and not undo.declared
+    tool = (*place, "tool") if written else (*path, "tool")
+    if undo.spec is None:
+        message = f"there is no tool {cut(undo.tool, 80)}"
         if not written:
-            message = f"{cut(call.tool, 80)} registers the undo {cut(rollback.tool, 80)}, which does not exist"
-        _unknown_tool(made, place, rollback.tool, message)
-    elif rollback.spec.effect == "read":
+            message = f"{cut(call.tool, 80)} registers the undo {cut(undo.tool, 80)}, which does not exist"
+        _unknown_tool(made, tool, undo.tool, message)
+    elif undo.spec.effect == "read":
         undone = cut(call.tool, 80) if call.tool else "the event"
-        message = f"{cut(rollback.tool, 80)}, the undo of {undone}, only reads, so it undoes nothing"
-        made.problems.add("rollback-reads", place, message, "name a tool that reverses the effect")
-    elif written:
-        _check_before_bindings(made, call, (*path, "rollback", "params"))
-        _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))
+        message = f"{cut(undo.tool, 80)}, the undo of {undone}, only reads, so it undoes nothing"
+        made.problems.add("rollback-reads", tool, message, "name a tool that reverses the effect")
+    elif isinstance(undo.params, Template):
+        params = (*place, "params") if written else tool
+        _check_before_bindings(made, call, undo.params, params)
+        _check_params(made, undo.spec, undo.params, params)
     elif call.spec is not None and call.before is None:
-        _check_undo(made, path, call.spec, call.params, rollback.spec)
+        _check_undo(made, path, call.spec, call.params, undo.spec)
+    if undo.each is not None:
+        _check_undo_list(made, call, undo.each, place if written else tool)
 
 
-def _check_before_bindings(made: Draft, call: Serving, path: Path) -> None:
+def _check_undo_list(made: Draft, call: Serving, each: Params, place: Path) -> None:
+    """The list of an undo is bound, and is not inside of another list."""
+    where = (*place, WORD)
+    _check_before_bindings(made, call, each, place)
+    bound = each.places if isinstance(each, Template) else ()
+    if not any(not one.embedded for one in bound):
+        message = f"'each' of a rollback is a binding to a list, not {cut(each.raw[WORD], 80)}"
+        made.problems.add("each-invalid", where, message, "bind a list: $output.step_1.items, or $before.items")
+    elif any(one.source == "item" for one in bound) or (isinstance(call, CompiledStep) and call.index in made.each):
+        message = "'each' in the rollback of a step with 'each': a list in a list"
+        made.problems.add("each-invalid", where, message, "call a tool that takes the whole list")
+    for one in bound:
+        if one.source == "output" and not one.embedded:
+            brings = _output_types(made, one, where)
+            if brings is not None and "array" not in brings:
+                message = f"'each' needs a list, and {cut(one.text, 120)} is {_one_of(brings)}"
+                made.problems.add("each-invalid", where, message, "bind a list: $output.step_1.items")
+
+
+def _check_before_bindings(made: Draft, call: Serving, template: Params, path: Path) -> None:
     """An undo binds the value before the call only if something reads it."""
-    assert call.rollback is not None
-    template = call.rollback.params
     if call.before is not None or call.spec is None or not isinstance(template, Template):
         return
     for place in template.places:

@@ -159,7 +159,8 @@ class CompiledRollback:
     """How to undo a step. ``needs_output``: impossible without the step's own output.
 
     ``usual``: the params of the registered undo, if ``tool`` is that undo; None if it is another tool. ``absent``: the
-    undo of a call that created what it would otherwise have changed.
+    undo of a call that created what it would otherwise have changed. ``then``: the calls that follow it, in order.
+    ``each``: it is called once for each item of this list (``undo_calls``). ``needs_output`` speaks of all its calls.
     """
 
     tool: str
@@ -170,6 +171,24 @@ class CompiledRollback:
     needs_output: bool
     usual: Params | None = None
     absent: CompiledRollback | None = None
+    then: tuple[CompiledRollback, ...] = ()
+    each: Params | None = None
+    #: What the tool's declaration says of params and further calls, as JSON; empty: nothing, or the plan says it.
+    declared: str = ""
+
+    def calls(self) -> Iterator[CompiledRollback]:
+        """Every call of the undo, in order, and then those of the undo of a creation."""
+        yield self
+        yield from self.then
+        if self.absent is not None:
+            yield from self.absent.calls()
+
+    def templates(self) -> Iterator[Params]:
+        """The params of these calls, and their lists."""
+        for call in self.calls():
+            yield call.params
+            if call.each is not None:
+                yield call.each
 
 
 @dataclass(slots=True)
@@ -262,11 +281,9 @@ class CompiledStep:
             if serving.before is not None:
                 yield serving.before
             if serving.rollback is not None:
-                yield serving.rollback
-                if serving.rollback.absent is not None:
-                    yield serving.rollback.absent
+                yield from serving.rollback.calls()
         if self.builtin and self.rollback is not None and self.child is None:
-            yield self.rollback
+            yield from self.rollback.calls()
 
     @property
     def may_lack_output(self) -> bool:

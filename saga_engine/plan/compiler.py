@@ -115,8 +115,9 @@ def _registered_undos(steps: list[CompiledStep]) -> Iterator[tuple[str, str]]:
     for step in steps:
         for number, serving in enumerate(step.servings()):
             own = isinstance(serving, CompiledStep) or serving.way == "tool"  # others share the step's undo
-            if own and serving.rollback is not None and isinstance(serving.rollback.params, UndoParams):
-                yield f"{step.key}#{number}" if number else step.key, serving.rollback.tool
+            undo = serving.rollback if own else None
+            if undo is not None and (undo.declared or isinstance(undo.params, UndoParams)):
+                yield f"{step.key}#{number}" if number else step.key, undo.declared or undo.tool
             absent = serving.rollback.absent if own and serving.rollback is not None else None
             if absent is not None and isinstance(absent.params, UndoParams):
                 yield f"{step.key}#{number}{ABSENT}" if number else f"{step.key}{ABSENT}", absent.tool

@@ -13,7 +13,7 @@ from saga_engine.plan.values import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+    from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep
 
 _LABEL_CHARS: Final = 60
 #: Fill and border by status; the border alone must tell them apart where colours are not visible.
@@ -104,13 +104,20 @@ def _around_the_end(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
             yield "e", f"s{step.index}"
 
 
+def undo_text(rollback: CompiledRollback) -> str:
+    """The tools of an undo, in order."""
+    calls = (rollback, *rollback.then)
+    text = ", then ".join(f"{call.tool} for each item" if call.each is not None else call.tool for call in calls)
+    return text if rollback.absent is None else f"{text}; if there was nothing: {undo_text(rollback.absent)}"
+
+
 def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
     # A list stands for the calls of its items, until these are steps.
     call = step if step.each is None else step.each.item
     tool = f"{call.tool}, for each item" if step.each is not None else step.tool or step.builtin
     lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, tool]
     if call.rollback is not None:
-        lines.append(f"undo: {call.rollback.tool}")
+        lines.append(f"undo: {undo_text(call.rollback)}")
     status = _status(step, statuses)
     if status:
         lines.append(status)

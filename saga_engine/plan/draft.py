@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from saga_engine.plan.before_images import ReadParams
-from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.bindings import Binder, OwnBinder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, tolerated
 from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child import OUTPUT, shown_body
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from saga_engine.plan.compiled import CompiledChild, Kind, Params, Serving
-    from saga_engine.plan.model import Each, Fallback, Plan, Retry, Rollback, Step
+    from saga_engine.plan.model import Each, Fallback, Plan, Step
+    from saga_engine.plan.model_parts import Retry, Rollback, UndoCall, UndoCalls
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 DEFAULT = ToolSpec(name="")
 #: Follows the place of an undo among the journalled undos if it undoes a creation.
 ABSENT = "#absent"
+#: The name of the list in the template of an undo's ``each``.
+EACH: Final = "each"
 #: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
 _LEAST_UNDO_ATTEMPTS = 8
 
@@ -165,6 +170,16 @@ def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
 def undo_retry(retry: RetryPolicy) -> RetryPolicy:
     """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
     return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
+
+
+def declared_undo(spec: ToolSpec) -> str:
+    """The calls of an undo that a tool declares with params or further calls, as JSON; empty: it does not."""
+    if spec.undo is None or (spec.undo_params is None and spec.undo_each is None and not spec.undo_then):
+        return ""
+    first: dict[str, Any] = {"tool": spec.undo, "params": spec.undo_params or {}}
+    if spec.undo_each is not None:
+        first["each"] = spec.undo_each
+    return msgspec.json.encode([first, *map(dict, spec.undo_then)]).decode()
 
 
 class _Drafter:
@@ -378,61 +393,137 @@ class _Drafter:
         self, step: CompiledStep, of: Serving, written: Rollback | None, path: Path, slot: str
     ) -> CompiledRollback | None:
         """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
+        path = (*path, "rollback")
         made = self._rollback_of(step, of, written, path, slot)
         registered = None if of.spec is None else of.spec.undo_absent
-        journalled = self._undos is not None and step.index < self._made.check_from
-        if journalled:
+        if self._is_journalled(step):
             registered = (self._undos or {}).get(f"{slot}{ABSENT}")
-        if made is not None and registered is not None:
-            made.absent = self._rollback_of(step, of, None, path, f"{slot}{ABSENT}", registered)
+        absent = None if written is None else written.when_absent
+        if made is not None and (registered is not None or absent is not None):
+            where = (*path, "when_absent")
+            made.absent = self._rollback_of(step, of, absent, where, f"{slot}{ABSENT}", registered)
         return made
+
+    def _is_journalled(self, step: CompiledStep) -> bool:
+        """Whether the undos that count are those that were journalled with the step."""
+        return self._undos is not None and step.index < self._made.check_from
 
     def _rollback_of(  # noqa: PLR0917
         self,
         step: CompiledStep,
         of: Serving,
-        written: Rollback | None,
+        written: UndoCalls | None,
         path: Path,
         slot: str,
         registered: str | None = None,
     ) -> CompiledRollback | None:
         registered = registered or (of.spec.undo if of.spec is not None else None)
-        journalled = self._undos is not None and step.index < self._made.check_from
+        declared = ""
         if written is not None:
             tool: str | None = written.tool
         elif step.kind != "compensatable":
             return None
-        elif journalled:
+        elif self._is_journalled(step):
             # The undo that was journalled when the saga began takes precedence over today's registration.
             tool = (self._undos or {}).get(slot)
+            declared = tool if tool is not None and tool.startswith("[") else ""
         else:
             tool = registered
+            declared = "" if of.spec is None or slot.endswith(ABSENT) else declared_undo(of.spec)
         if tool is None:
             return None
+        if declared:
+            return self._declared(step, declared, path)
+        if self._is_journalled(step) and (self._undos or {}).get(slot) == tool:
+            registered = tool
+        if written is None:
+            return self._undo_call(step, of, None, tool, path, registered)
+        made = self._undo_call(step, of, written, tool, path, registered)
+        made.then = tuple(
+            self._undo_call(step, of, call, call.tool, (*path, "then", number), None)
+            for number, call in enumerate(written.then or ())
+        )
+        made.needs_output = any(call.needs_output for call in (made, *made.then))
+        return made
+
+    def _declared(self, step: CompiledStep, declared: str, path: Path) -> CompiledRollback:
+        """The undo of several calls, or with params, that a tool declares (``declared_undo``)."""
+        binder = OwnBinder({}, self._made.problems)
+        made = [
+            self._declared_call(step, binder, call, declared, path)
+            for call in msgspec.json.decode(declared, type=list[dict[str, Any]])
+        ]
+        made[0].then = tuple(made[1:])
+        made[0].needs_output = any(call.needs_output for call in made)
+        return made[0]
+
+    def _declared_call(
+        self, step: CompiledStep, binder: OwnBinder, call: Mapping[str, Any], declared: str, path: Path
+    ) -> CompiledRollback:
+        spec = self._spec(call["tool"])
+        listed = call.get("each")
+        params = binder.template(dict(call.get("params") or {}), step.key, path, item=listed is not None)
+        each = None if listed is None else binder.template({EACH: listed}, step.key, path)
+        for template in (params, each):
+            if template is not None:
+                self._note(template, step.index, spec, path, undo=True)
+        known = spec or DEFAULT
+        return CompiledRollback(
+            call["tool"],
+            spec,
+            params,
+            undo_retry(known.retry),
+            known.timeout_s,
+            step.key in params.outputs or each is not None,
+            params,
+            each=each,
+            declared=declared,
+        )
+
+    def _undo_call(  # noqa: PLR0917
+        self,
+        step: CompiledStep,
+        of: Serving,
+        written: UndoCall | None,
+        tool: str,
+        path: Path,
+        registered: str | None,
+    ) -> CompiledRollback:
+        """One call of an undo; ``registered``: the tool whose params are filled in if nobody wrote them."""
         spec = self._spec(tool)
         declared = spec or DEFAULT
         usual: UndoParams | None = None
-        if journalled and (self._undos or {}).get(slot) == tool:
-            registered = tool
-        # A rollback that only names the registered undo is that undo, with the params of the registration.
-        named = written is not None and "params" not in written.model_fields_set and tool == registered
         if written is None or tool == registered:
             assert isinstance(of.params, Template)
             read = None if of.before is None else of.before.params.raw
             usual = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params, read)
         params: Params | None = usual
         retry, timeout_s = undo_retry(declared.retry), declared.timeout_s
-        if written is not None and not named:
-            place = (*path, "rollback", "params")
-            params = self._template(written.params, step.index, step.key, spec, place, undo=True)
+        each: Params | None = None
+        # A rollback that only names the registered undo is that undo, with the params of the registration.
+        if written is not None and (usual is None or written.model_fields_set & {"params", "each"}):
+            params = self._undo_template(written.params, step, spec, (*path, "params"), item=written.each is not None)
         if written is not None:
             retry = _retry(written.retry, retry)
             timeout_s = timeout_s if written.timeout_s is None else written.timeout_s
+            if written.each is not None:
+                each = self._undo_template({"each": written.each}, step, None, path, item=False)
         assert params is not None
-        needs_output = step.key in params.outputs
+        needs_output = step.key in params.outputs or each is not None
         # Most plans that give an undo its params write what its registration would fill in: these are the same params.
         same = usual is not None and usual.are(params.raw)
-        return CompiledRollback(tool, spec, params, retry, timeout_s, needs_output, params if same else usual)
+        return CompiledRollback(
+            tool, spec, params, retry, timeout_s, needs_output, params if same else usual, each=each
+        )
+
+    def _undo_template(
+        self, raw: dict[str, Any], step: CompiledStep, spec: ToolSpec | None, path: Path, *, item: bool
+    ) -> Template:
+        """``item``: it is resolved for each item of the undo's own list, and not only for those of the step's."""
+        was, self._item = self._item, self._item or item
+        made = self._template(raw, step.index, step.key, spec, path, undo=True)
+        self._item = was
+        return made
 
     def _template(
         self, raw: dict[str, Any], index: int, key: str, spec: ToolSpec | None, path: Path, *, undo: bool = False

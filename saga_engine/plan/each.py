@@ -100,7 +100,9 @@ def _item(
             return None
         params = ItemParams(undo.params, item)
         usual = params if undo.usual is undo.params else None if undo.usual is None else ItemParams(undo.usual, item)
-        return replace(undo, params=params, usual=usual, absent=rollback(undo.absent))
+        each = None if undo.each is None else ItemParams(undo.each, item)
+        then = tuple(call for call in map(rollback, undo.then) if call is not None)
+        return replace(undo, params=params, usual=usual, absent=rollback(undo.absent), then=then, each=each)
 
     def read(before: CompiledRead | None) -> CompiledRead | None:
         return None if before is None else replace(before, params=ItemParams(before.params, item))

@@ -17,6 +17,7 @@ from saga_engine.plan import jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.problems import known_names
+from saga_engine.plan.undo_calls import written_undos
 from saga_engine.plan.values import cut, json_path, printable
 
 if TYPE_CHECKING:
@@ -163,9 +164,8 @@ class _Finder:
             own_params = call is step or call.params is not step.params
             if own_params and isinstance(call.params, Template):
                 yield from self._in_params(call.params.raw, (*place, "params"), call.tool, before, "")
-            if call.rollback is not None and isinstance(call.rollback.params, Template):
-                inner = (*place, "rollback", "params")
-                yield from self._in_params(call.rollback.params.raw, inner, call.rollback.tool, [*before, step], "")
+            for inner, undo in written_undos(call.rollback, (*place, "rollback")):
+                yield from self._in_params(undo.params.raw, (*inner, "params"), undo.tool, [*before, step], "")
 
     def _before(self, step: CompiledStep) -> list[CompiledStep]:
         return [each for each in self._made.steps if each.index != step.index and each.index < step.index]

@@ -22,6 +22,8 @@ MAX_CHILD_DEPTH = 3
 MAX_CHILDREN = 100
 #: Fallbacks of one step.
 MAX_FALLBACKS = 8
+#: Calls of an undo after its first one.
+MAX_UNDO_CALLS = 8
 #: Problems that are listed; further ones are only counted.
 MAX_PROBLEMS = 100
 #: Problems that get a 'did you mean': the search for a near name is not free.

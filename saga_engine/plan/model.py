@@ -1,7 +1,8 @@
 """The plan as written: pydantic models of version 1 of the format, and the one way to load it.
 
 Nothing is coerced (``"1"`` is not a number, ``true`` is not 1) and nothing is ignored: an unknown field is a problem.
-``docs/plan-format.md`` gives the meaning of the fields. Only this module and ``step_bodies`` import pydantic.
+``docs/plan-format.md`` gives the meaning of the fields. Only this module, ``model_parts`` and
+``step_bodies`` import pydantic.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from saga_engine.plan import limits
+from saga_engine.plan.model_parts import Retry, Rollback, StepId, ToolName, UndoCall, UndoCalls, WaitSeconds
 from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.step_bodies import Ask, Child, Model, Seconds, Until, Values, Wait, finite, listed
-from saga_engine.plan.tool_spec import RetryPolicy
 from saga_engine.plan.values import cut, digest, plain
 
 if TYPE_CHECKING:
@@ -49,55 +50,15 @@ def _word(value: str) -> str:
 #: A word by which sagas are found.
 Tag = Annotated[str, Field(min_length=1, max_length=limits.MAX_TAG_CHARS), AfterValidator(_word)]
 _Conditions = Annotated[list[Any] | dict[str, Any], AfterValidator(finite)]
-_Number = Annotated[int, Field(ge=0, lt=2**63)]
-_Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-StepId = _Number | _Word
-_Tool = Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
-_Wait = Annotated[float, Field(ge=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
 
 
 _M = TypeVar("_M", bound=Model)
 
 
-class Retry(Model):
-    """How often and how fast a call is retried. Omitted fields are the tool's own."""
-
-    max_attempts: Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)] | None = Field(
-        None, description="The maximum number of attempts, including the first."
-    )
-    base_s: _Wait | None = Field(None, description="The wait in seconds after the first attempt; it doubles each time.")
-    max_s: _Wait | None = Field(None, description="The longest wait in seconds.")
-    jitter: bool | None = Field(None, description="Whether each wait is shortened at random, by at most half.")
-
-    def policy(self, default: RetryPolicy) -> RetryPolicy:
-        """The policy to use: ``default``, with this plan's values in place of its own."""
-        return RetryPolicy(
-            max_attempts=default.max_attempts if self.max_attempts is None else self.max_attempts,
-            base_s=default.base_s if self.base_s is None else self.base_s,
-            max_s=default.max_s if self.max_s is None else self.max_s,
-            jitter=default.jitter if self.jitter is None else self.jitter,
-        )
-
-
-class Rollback(Model):
-    """The call that undoes a step."""
-
-    tool: _Tool = Field(description="The name of the tool that undoes the step.")
-    params: Values = Field(
-        default_factory=dict,
-        description=(
-            "The params of the undo. They may bind the outputs of this step and of earlier steps. Default: none; for "
-            "the undo that the tool registers, as its registration fills them."
-        ),
-    )
-    retry: Retry | None = Field(None, description="How often and how fast the undo is retried.")
-    timeout_s: Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
-
-
 class Fallback(Model):
     """What replaces a call that failed permanently: exactly one of ``tool``, ``cached_s`` and ``queue_s``."""
 
-    tool: _Tool | None = Field(None, description="Another tool to call instead.")
+    tool: ToolName | None = Field(None, description="Another tool to call instead.")
     params: Values | None = Field(None, description="The params of that call. Default: the params of the step.")
     rollback: Rollback | None = Field(None, description="The undo of that call. Default: its tool's registered undo.")
     retry: Retry | None = Field(None, description="How often and how fast that call is retried.")
@@ -154,7 +115,7 @@ class Step(Model):
     name: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None, description="The name of the step for people. Default: the tool's name."
     )
-    tool: _Tool = Field("", description="The name of the tool to call.")
+    tool: ToolName = Field("", description="The name of the tool to call.")
     ask: Ask | None = Field(None, description="In place of a tool: ask a person. The answer is the step's output.")
     compute: Values | None = Field(
         None,
@@ -166,7 +127,7 @@ class Step(Model):
     saga: Child | None = Field(
         None, description="In place of a tool: run another saga. Its outputs are the step's output."
     )
-    sleep: _Wait | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | Until | None = Field(
+    sleep: WaitSeconds | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | Until | None = Field(
         None,
         description=(
             "In place of a tool: let time pass. Seconds; a duration of ISO 8601, such as 'P1D' or 'PT90M'; "
@@ -238,14 +199,14 @@ class Step(Model):
         """The id as text."""
         return str(self.step_id)
 
-    def calls(self) -> Iterator[tuple[ProblemPath, Step | Rollback | Fallback]]:
+    def calls(self) -> Iterator[tuple[ProblemPath, Step | UndoCall | Fallback]]:
         """Every call that is written for the step, its own first, with its path inside the step."""
         servings: list[tuple[ProblemPath, Step | Fallback]] = [((), self)]
         servings += [(("fallback", number), each) for number, each in enumerate(self.fallback or ())]
         for path, serving in servings:
             yield path, serving
             if serving.rollback is not None:
-                yield (*path, "rollback"), serving.rollback
+                yield from serving.rollback.written((*path, "rollback"))
 
     @property
     def title(self) -> str:
@@ -322,6 +283,8 @@ class Plan(Model):
 
 _NESTED: dict[str, type[Model]] = {
     "rollback": Rollback,
+    "then": UndoCall,
+    "when_absent": UndoCalls,
     "retry": Retry,
     "fallback": Fallback,
     "ask": Ask,
@@ -334,6 +297,7 @@ _NESTED: dict[str, type[Model]] = {
 _EXPECTED = {
     "step_id": "a step id is a whole number from 0, or 1 to 64 letters, digits, '_' and '-'",
     "each": "each is a binding to a list, or an object with 'of'",
+    "rollback": "a rollback is an object; the calls that follow its first one are its 'then'",
     "depends_on": "depends_on is a list of step ids",
     "task_id": "a saga id is a letter or digit, then letters, digits, '.', '_' and '-', at most 128 characters",
     "too_short": "a plan needs at least one step",

@@ -291,7 +291,16 @@ def _rollback(
     if rollback is None:
         return None
     params = _Unread(rollback.params) if unread else _params(rollback.params, unmade)
-    return replace(rollback, spec=_lenient(rollback.spec), params=params)
+    if rollback.each is not None:
+        params = _Unread(rollback.params)  # its items are samples
+    return replace(
+        rollback,
+        spec=_lenient(rollback.spec),
+        params=params,
+        each=None if rollback.each is None else _Unread(rollback.each, {"each": ["<item>", "<item>"]}),
+        then=tuple(call for each in rollback.then if (call := _rollback(each, unmade, unread=unread)) is not None),
+        absent=_rollback(rollback.absent, unmade, unread=unread),
+    )
 
 
 def _params(params: Params, unmade: set[tuple[str, str]]) -> Params:

@@ -6,16 +6,24 @@ Only the params of an undo may bind, and only to the output and the key of the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from saga_engine.plan.bindings import OwnBinder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerated
 from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledStep, Kind, Params
 from saga_engine.plan.draft import DEFAULT, compile_read, undo_retry
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.undo_params import UndoParams
+from saga_engine.plan.values import cut
+
+
+class UndoMore(NamedTuple):
+    """What an undo has beside one tool and its params: the list of which each item gets a call, and the next calls."""
+
+    each: str | None = None
+    then: Sequence[Mapping[str, Any]] = ()
 
 
 def compile_call(
@@ -30,6 +38,7 @@ def compile_call(
     undo_params: Mapping[str, Any] | None,
     kind: Kind,
     timeout_s: float | None,
+    more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
 ) -> CompiledStep:
     """One call as a step. Raises ``PlanInvalid`` for an invalid path in its undo's params."""
     spec = catalog.spec(tool) if catalog is not None else None
@@ -40,7 +49,10 @@ def compile_call(
         read = compile_read(spec, values, catalog.spec(spec.before))
     rollback = None
     if undo is not None:
-        rollback = _rollback(key, undo, undo_params, values, catalog, declared.undo, read)
+        rollback = _rollback(key, undo, undo_params, values, catalog, declared.undo, read, more)
+        if (undo, undo_params, more) == (declared.undo, declared.undo_params, declared_more(declared)):
+            for call in (rollback, *rollback.then):
+                call.usual = call.params
         if declared.undo_absent is not None:
             rollback.absent = _rollback(key, declared.undo_absent, None, values, catalog, declared.undo_absent, read)
     return CompiledStep(
@@ -59,6 +71,11 @@ def compile_call(
         data_deps=frozenset(deps),
         before=read,
     )
+
+
+def declared_more(spec: ToolSpec) -> UndoMore:
+    """What the undo of a tool has by its declaration."""
+    return UndoMore(spec.undo_each, list(spec.undo_then))
 
 
 def builtin_body(word: str, body: Any) -> Any:
@@ -87,6 +104,7 @@ def compile_builtin(
     catalog: ToolCatalog | None = None,
     undo: str | None = None,
     undo_params: Mapping[str, Any] | None = None,
+    more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
 ) -> CompiledStep:
     """A built-in step of a session. Its body consists of values, too. Raises ``PlanInvalid`` as ``compile_call``."""
     values = Template(params, None, ())
@@ -99,7 +117,7 @@ def compile_builtin(
         tool="",
         spec=builtin_spec(word, params[word], undone=undo is not None),
         params=values,
-        rollback=None if undo is None else _rollback(key, undo, undo_params or {}, values, catalog, None, None),
+        rollback=None if undo is None else _rollback(key, undo, undo_params or {}, values, catalog, None, None, more),
         retry=DEFAULT.retry,
         timeout_s=DEFAULT.timeout_s,
         deps=deps,
@@ -116,7 +134,11 @@ def _rollback(  # noqa: PLR0917
     catalog: ToolCatalog | None,
     registered: str | None,
     read: CompiledRead | None,
+    more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
 ) -> CompiledRollback:
+    """The undo of a call; ``given``: its params, or None if its registration fills them in."""
+    if given is None and more.each is not None:
+        given = {}
     spec = catalog.spec(undo) if catalog is not None else None
     usual: Params | None = None
     if given is None or undo == registered:
@@ -126,16 +148,31 @@ def _rollback(  # noqa: PLR0917
     params = usual
     if given is not None or params is None:
         problems = Problems()
-        params = OwnBinder({}, problems).template(dict(given or {}), key, ("undo",))
+        params = OwnBinder({}, problems).template(dict(given or {}), key, ("undo",), item=more.each is not None)
         if problems:
             problems.refuse()
     declared = spec or DEFAULT
+    each = None
+    if more.each is not None:
+        problems = Problems()
+        each = OwnBinder({}, problems).template({"each": more.each}, key, ("undo",))
+        if not each.places:
+            message = f"'each' of an undo binds a list: '$output.items', not {cut(more.each, 80)}"
+            problems.add("each-invalid", ("undo", "each"), message, "bind the call's own output")
+        if problems:
+            problems.refuse()
+    then = tuple(
+        _rollback(key, call["tool"], call.get("params") or {}, forward, catalog, None, read, UndoMore(call.get("each")))
+        for call in more.then
+    )
     return CompiledRollback(
         tool=undo,
         spec=spec,
         params=params,
         retry=undo_retry(declared.retry),
         timeout_s=declared.timeout_s,
-        needs_output=key in params.outputs,
+        needs_output=key in params.outputs or each is not None or any(call.needs_output for call in then),
         usual=usual if undo == registered else None,
+        then=then,
+        each=each,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -64,6 +64,9 @@ class ToolSpec:
     is unknown.
     ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts compensation, if the step's undo
     tolerates absence and needs no output; ``ask``: an operator settles it.
+    ``undo_params``: what the undo is called with, if its parameters are not simply those of the output and the call;
+    ``undo_each``: it is called once for each item of this list; ``undo_then``: the calls that follow it (``tool``,
+    ``params``, ``each``).
     ``remembers``: the engine keeps the tool's results (``dedupe_ttl_s``), so a call in doubt can be looked up there.
     ``last_good_s``: how old the last good result of a read may be to stand in for a call that cannot be made.
     ``before``: the tool that reads what a call is about to change; the answer before the call is its before-image.
@@ -85,6 +88,9 @@ class ToolSpec:
     keyed: bool = False
     key_ttl_s: float | None = None
     undo: str | None = None
+    undo_params: Mapping[str, Any] | None = None
+    undo_each: str | None = None
+    undo_then: tuple[Mapping[str, Any], ...] = ()
     probe: str | None = None
     before: str | None = None
     after: After = "read"

@@ -14,6 +14,7 @@ from saga_engine.errors import Problem
 from saga_engine.plan import graph, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiler import checked_draft
+from saga_engine.plan.undo_calls import written_undos
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
@@ -124,17 +125,21 @@ def bound_to(made: Draft, step: CompiledStep) -> set[int]:
 def _rollback(step: CompiledStep, call: CompiledStep | CompiledFallback, path: Path) -> Iterator[Problem]:
     """A written rollback, compared with the undo that the tool registers."""
     rollback, spec = call.rollback, call.spec
-    if rollback is None or spec is None or not (rollback.tool and isinstance(rollback.params, Template)):
+    if rollback is None or spec is None or not rollback.tool:
         return
     place = (*path, "rollback")
     leave = "leave 'rollback' out: the engine calls the registered undo"
     own = _Own(step.key, call)
-    if spec.undo is None:
-        if not own.concerns(rollback):
+    for where, undo in written_undos(rollback, place):
+        if (spec.undo is None or undo is not rollback) and not own.concerns(undo):
             message = f"the rollback of step {step.key} has no value of the step, so it undoes something else"
             hint = f"bind what the step returned: $output.step_{step.key}.field"
-            yield Problem(UNRELATED, json_path((*place, "params")), message, hint)
-    elif rollback.tool != spec.undo:
+            yield Problem(UNRELATED, json_path((*where, "params")), message, hint)
+    if spec.undo is None or not isinstance(rollback.params, Template):
+        return
+    if rollback.tool != spec.undo:
+        if any(later.tool == spec.undo for later in rollback.then):
+            return  # what the tool registers is done, too
         tools = f"{cut(spec.undo, 80)}, the undo that {cut(spec.name, 80)} registers, by {cut(rollback.tool, 80)}"
         yield Problem(REPLACED, json_path((*place, "tool")), f"the rollback replaces {tools}", leave)
     elif rollback.spec is not None:
@@ -161,7 +166,7 @@ class _Own:
 
     def concerns(self, rollback: CompiledRollback) -> bool:
         """Whether an undo gets a value of the call; a call without params has an undo without params."""
-        values = list(_leaves(rollback.params.raw))
+        values = list(_leaves([rollback.params.raw, {} if rollback.each is None else rollback.each.raw]))
         if any(self.has(value) for value in values):
             return True
         return not values and not self._params and not _names(rollback.spec.input_schema if rollback.spec else {})

@@ -101,13 +101,23 @@ class Offer:
             yield from self._secrets(item, (*path, key))
 
 
+def _undoing(rollback: Any, path: _Path) -> Iterator[tuple[str, _Path, bool]]:
+    """The tools of an undo."""
+    if not isinstance(rollback, Mapping):
+        return
+    if isinstance(rollback.get("tool"), str):
+        yield rollback["tool"], (*path, "tool"), True
+    then = rollback.get("then")
+    for number, call in enumerate(then if isinstance(then, list | tuple) else ()):
+        yield from _undoing(call, (*path, "then", number))
+    yield from _undoing(rollback.get("when_absent"), (*path, "when_absent"))
+
+
 def _called(step: Mapping[str, Any], path: _Path) -> Iterator[tuple[str, _Path, bool]]:
     """The tools that a step names, each with its place and whether it only undoes."""
     if isinstance(step.get("tool"), str):
         yield step["tool"], (*path, "tool"), False
-    rollback = step.get("rollback")
-    if isinstance(rollback, Mapping) and isinstance(rollback.get("tool"), str):
-        yield rollback["tool"], (*path, "rollback", "tool"), True
+    yield from _undoing(step.get("rollback"), (*path, "rollback"))
     fallback = step.get("fallback")
     for number, each in enumerate(fallback if isinstance(fallback, list | tuple) else (fallback,)):
         if isinstance(each, Mapping):

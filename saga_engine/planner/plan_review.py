@@ -29,8 +29,9 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
         step = whole if whole.each is None else whole.each.item
         told = {"step_id": step.step_id, "tool": step.tool}
         if step.rollback is not None:
-            registered = step.rollback.params is step.rollback.usual
-            undos.append({**told, "undo": step.rollback.tool, "by": "registered" if registered else "written"})
+            for undo in step.rollback.calls():
+                registered = undo.params is undo.usual
+                undos.append({**told, "undo": undo.tool, "by": "registered" if registered else "written"})
         elif step.kind != "read":
             irreversible.append({**told, "kind": step.kind})
     approvals: list[dict[str, Any]] = []

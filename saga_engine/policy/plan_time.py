@@ -113,8 +113,8 @@ def _calls(plan: CompiledPlan) -> Iterator[_PlannedCall]:
                 yield _PlannedCall(
                     step.step_id, serving.tool, serving.spec, params, FORWARD, (FORWARD,), counted=serving is step
                 )
-            if serving.rollback is not None:
-                yield _undo(step, serving, serving.rollback, plan.input)
+            for undo in () if serving.rollback is None else serving.rollback.calls():
+                yield _undo(step, serving, undo, plan.input)
 
 
 def withheld(policy: Policy) -> Callable[[ToolSpec], bool]:
@@ -125,8 +125,8 @@ def withheld(policy: Policy) -> Callable[[ToolSpec], bool]:
 def _undo(
     step: CompiledStep, serving: CompiledStep | CompiledFallback, rollback: CompiledRollback, given: Mapping[str, Any]
 ) -> _PlannedCall:
-    registered = rollback.usual is not None and serving.spec is not None and serving.spec.undo == rollback.tool
-    same = registered and rollback.params is rollback.usual
+    known = serving.spec is not None and (bool(rollback.declared) or serving.spec.undo == rollback.tool)
+    same = known and rollback.usual is not None and rollback.params is rollback.usual
     ways: tuple[Direction, ...] = (COMPENSATE,) if same else (COMPENSATE, FORWARD)
     return _PlannedCall(step.step_id, rollback.tool, rollback.spec, _known(rollback.params, given), COMPENSATE, ways)
 

@@ -106,7 +106,8 @@ def _needed(state: State) -> set[str]:
     if not state.undo_of:
         return {call.tool for call in state.plan.calls()}
     owned = [step.index for step in state.plan.steps if state.owns(step.index)]
-    return {undo.tool for index in owned if (undo := state.undoing(index)) is not None and undo.tool}
+    wholes = [whole for index in owned if (whole := state.whole_rollback(index)) is not None]
+    return {undo.tool for whole in wholes for undo in (whole, *whole.then) if undo.tool}
 
 
 def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +18,10 @@ from saga_engine.core.state import State
 from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, SessionEnded, ToolMissing
 from saga_engine.execution.result import SagaResult
 from saga_engine.plan.bindings import Template
+from saga_engine.plan.compiled import CompiledRollback
+from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.schema_types import unfillable
+from saga_engine.plan.session_steps import UndoMore, declared_more
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.values import cut, digest, json_path, plain
 
@@ -32,6 +35,10 @@ class Undo(NamedTuple):
 
     tool: str
     params: Mapping[str, Any] | None = None
+    #: A list, such as ``"$output.items"``: the undo is called once for each item, which ``"$item"`` binds.
+    each: str | None = None
+    #: The calls that follow this one, in order.
+    then: Sequence[Undo | tuple[Any, Mapping[str, Any]]] = ()
 
 
 class NumberedOutput(NamedTuple):
@@ -152,14 +159,17 @@ def call_record(
     problems = [
         Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)
     ]
-    undo_tool, undo_params = _undo_of(undo, spec)
+    undo_tool, undo_params, more = _undo_of(undo, spec)
     undo_spec = None if undo_tool is None else catalog.spec(undo_tool)
     if undo_tool is not None and undo_spec is None:
         problems.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(undo_tool, 80)}"))
     if undo_spec is not None and undo_spec.effect == "read":
         message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
         problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
-    if undo_spec is not None and undo_params is None and spec.before is None:  # a read may have them
+    problems += _problems_of_more(name, more, catalog)
+    if (
+        undo_spec is not None and undo_params is None and more.each is None and spec.before is None
+    ):  # a read may have them
         why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
         if why:
             message = (
@@ -179,11 +189,17 @@ def call_record(
         params=values,
         undo=undo_tool,
         undo_params=undo_params,
+        undo_each=more.each,
+        undo_then=[dict(call) for call in more.then],
         irreversible=irreversible and undo_tool is None,
         read=spec.effect == "read",
         timeout_s=timeout_s,
         tool_digest=spec.digest,
-        sensitive={each.name: list(each.sensitive) for each in (spec, undo_spec) if each and each.sensitive},
+        sensitive={
+            each.name: list(each.sensitive)
+            for each in (spec, undo_spec, *(catalog.spec(call["tool"]) for call in more.then))
+            if each and each.sensitive
+        },
     )
     # Compiled once to find faults: an invalid path in the undo's params must not be recorded.
     Growth.call_of(made, 0, {}, catalog)
@@ -205,15 +221,42 @@ def with_undo(record: r.CallAdded, undo: tuple[Any, Mapping[str, Any]], catalog:
     return made
 
 
-def _undo_of(undo: Any, spec: ToolSpec) -> tuple[str | None, dict[str, Any] | None]:
+def _problems_of_more(name: str, more: UndoMore, catalog: ToolCatalog) -> list[Problem]:
+    """The problems of the tools that follow the first one of an undo."""
+    found: list[Problem] = []
+    for call in more.then:
+        spec = catalog.spec(call["tool"])
+        if spec is None:
+            found.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(call['tool'], 80)}"))
+        elif spec.effect == "read":
+            message = f"the undo of {name}, {cut(call['tool'], 80)}, only reads, so it undoes nothing"
+            found.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
+    if len(more.then) > MAX_UNDO_CALLS:
+        found.append(Problem("field-invalid", "$.undo", f"at most {MAX_UNDO_CALLS} calls follow the first one"))
+    return found
+
+
+def _undo_of(undo: Any, spec: ToolSpec) -> tuple[str | None, dict[str, Any] | None, UndoMore]:
     if spec.effect == "read":
-        return None, None
+        return None, None, UndoMore()
     if undo is None:
-        return spec.undo, None
-    if isinstance(undo, tuple):  # Undo is one as well
+        return spec.undo, plain(dict(spec.undo_params)) if spec.undo_params is not None else None, declared_more(spec)
+    if isinstance(undo, Undo):
+        more = UndoMore(undo.each, [_call_of(each) for each in undo.then])
+        return name_of(undo.tool), None if undo.params is None else plain(dict(undo.params)), more
+    if isinstance(undo, tuple):
         tool, params = undo
-        return name_of(tool), None if params is None else plain(dict(params))
-    return name_of(undo), None
+        return name_of(tool), None if params is None else plain(dict(params)), UndoMore()
+    return name_of(undo), None, UndoMore()
+
+
+def _call_of(given: Any) -> dict[str, Any]:
+    """One of the calls that follow the first one of an undo, as it is recorded."""
+    tool, params, each, then = (*given, None, ())[:4] if isinstance(given, tuple) else (given, {}, None, ())
+    if then:
+        message = "a call that follows the first one of an undo has no calls of its own that follow it"
+        raise PlanInvalid([Problem("field-invalid", "$.undo", message, "list all of them in the first one's 'then'")])
+    return {"tool": name_of(tool), "params": plain(dict(params or {})), **({} if each is None else {"each": each})}
 
 
 def name_of(tool: Any) -> str:
@@ -232,6 +275,8 @@ def difference(state: State, key: str, record: r.CallAdded) -> str | None:
         where = "" if before != now else ": they differ in what is not shown"
         return f"the params of {step.tool or step.builtin} were {cut(before, 200)}, and now {cut(now, 200)}{where}"
     undo = step.rollback.tool if step.rollback is not None else None
+    if undo == record.undo and step.rollback is not None and _more_of(step.rollback) != _more_in(record):
+        return f"the undo of {step.tool} by {undo} was followed by other calls than now"
     if undo != record.undo:
         return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"
     given = step.rollback.params.raw if step.rollback and isinstance(step.rollback.params, Template) else None
@@ -240,6 +285,22 @@ def difference(state: State, key: str, record: r.CallAdded) -> str | None:
         where = "" if before != now else ": they differ in what is not shown"
         return f"{undo} was to be called with {cut(before, 200)}, and now with {cut(now, 200)}{where}"
     return None
+
+
+def _more_of(rollback: CompiledRollback) -> str:
+    then = [
+        {"tool": call.tool, "params": call.params.raw, "each": None if call.each is None else call.each.raw["each"]}
+        for call in rollback.then
+    ]
+    return digest([None if rollback.each is None else rollback.each.raw["each"], then])
+
+
+def _more_in(record: r.CallAdded) -> str:
+    then = [
+        {"tool": call["tool"], "params": call.get("params") or {}, "each": call.get("each")}
+        for call in record.undo_then
+    ]
+    return digest([record.undo_each, then])
 
 
 def _mask(state: State, record: r.CallAdded) -> Mask:

@@ -243,8 +243,9 @@ class Undoing:
 
     def _require_tools(self, plan: UndoPlan) -> None:
         """Raises ``ToolMissing`` for an undo that is not registered here."""
-        undos = [self._old.acting(self._old.plan.by_key[key]).rollback for key in plan.undoes]
-        needed = {undo.tool for undo in undos if undo is not None and undo.tool}  # that of a child has none
+        wholes = [self._old.whole_rollback(self._old.plan.by_key[key]) for key in plan.undoes]
+        undos = [undo for whole in wholes if whole is not None for undo in (whole, *whole.then)]
+        needed = {undo.tool for undo in undos if undo.tool}  # that of a child has none
         missing = sorted(tool for tool in needed if self._catalog.spec(tool) is None)
         if missing:
             raise ToolMissing(

@@ -97,7 +97,7 @@ def shared_options(it: Fields, hidden: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def image_options(it: Fields) -> dict[str, Any]:
-    """The options of a tool that changes a value which another tool reads.
+    """The options of a tool's undo, and of one that changes a value which another tool reads.
 
     ``before_absent`` is the option ``absent``; a read says by its own table what it finds absent, and answers null.
     """
@@ -106,7 +106,15 @@ def image_options(it: Fields) -> dict[str, Any]:
         it.refuse("before_absent", "has no meaning without before", 'before = "the tool that reads the value"')
     if before and undo_absent and absent is None:
         absent = {"null": True}
+    then = it.any("undo_then", [])
+    if not isinstance(then, list) or not all(isinstance(call, dict) for call in then):
+        it.refuse(
+            "undo_then", "must be a list of tables", 'undo_then = [{ tool = "cancel", params = { id = "$output.id" } }]'
+        )
     return {
+        "undo_params": it.table("undo_params"),
+        "undo_each": it.text("undo_each") or None,
+        "undo_then": then,
         "before": before or None,
         "after": it.one_of("after", ("read", "output"), "read"),
         "absent": absent,

@@ -227,8 +227,8 @@ def declarations_of(steps: Any, catalog: ToolCatalog) -> dict[str, Any]:
                 names[tool] = ""
                 spec = catalog.spec(tool)
                 if spec is not None and spec.undo is not None:
-                    names[spec.undo] = ""
-            for part in ("rollback", "fallback"):
+                    names.update(dict.fromkeys([spec.undo, *(call["tool"] for call in spec.undo_then)], ""))
+            for part in ("rollback", "then", "when_absent", "fallback"):
                 look(value.get(part))
         elif isinstance(value, list | tuple):
             for item in value:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from saga_engine.errors import ToolError, ToolInvalid
 from saga_engine.plan.absence import read_absence
+from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.limits import parse_rate, template_fields
 from saga_engine.tools.options import LINKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 #: Options whose values are plain text.
@@ -23,6 +25,7 @@ KEPT_BY_EFFECT: Final = {"dedupe_ttl_s": "write", "last_good_s": "read"}
 #: A time-to-live over ten years is a typing error (and a store counts its times in 63 bits).
 _MAX_KEPT_S: Final = 10 * 365 * 86_400
 _MAX_TEXT_CHARS: Final = 20_000
+_OWN_LIST: Final = re.compile(r"\$(output|before)(?![^.\[])")
 
 
 def refuse(name: str, problem: str, hint: str) -> NoReturn:
@@ -215,11 +218,42 @@ def _refuse_bad_links(name: str, function: Callable[..., Any], options: Mapping[
             refuse(name, f"it is its own {option}", f"the {option} is another tool")
     if options["effect"] == "read" and options["undo"] is not None:
         refuse(name, "it reads, so there is nothing to undo", "remove undo, or declare effect='write'")
+    _refuse_bad_undo(name, options)
     _refuse_bad_images(name, options)
     if options["effect"] == "read" and options["tolerates_absence"]:
         refuse(name, "it reads, so it can be no undo", "remove tolerates_absence, or declare effect='write'")
     if options["effect"] == "read" and options["semantic"] not in (None, "never") and not options["compensates"]:
         refuse(name, "it reads, so there is nothing to compensate for", "remove semantic, or declare effect='write'")
+
+
+def undo_calls(given: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The calls that follow the first one of an undo, with the names of their tools."""
+    return tuple({**call, "tool": _name_of(call["tool"])} for call in given)
+
+
+def _name_of(tool: Any) -> str:
+    return tool if isinstance(tool, str) else str(getattr(tool, "name", "") or getattr(tool, "__name__", tool))
+
+
+def _refuse_bad_undo(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse invalid declarations of what an undo calls."""
+    given, then = options["undo_params"], options["undo_then"]
+    hint = "undo_then=[{'tool': 'cancel', 'params': {'id': '$output.id'}}]"
+    for option in ("undo_params", "undo_each", "undo_then"):
+        if options[option] and options["undo"] is None:
+            refuse(name, f"it has {option} but no undo", "name the tool that undoes it: undo=…")
+    if given is not None and not isinstance(given, Mapping):
+        refuse(name, f"undo_params={given!r} is no mapping", "undo_params={'id': '$output.id'}")
+    if isinstance(then, str | Mapping) or not isinstance(then, Sequence) or len(then) > MAX_UNDO_CALLS:
+        refuse(name, f"undo_then must be a list of at most {MAX_UNDO_CALLS} calls", hint)
+    for call in then:
+        if not isinstance(call, Mapping) or not call.get("tool") or set(call) - {"tool", "params", "each"}:
+            refuse(name, f"undo_then has {call!r}, which is no call with tool, params and each", hint)
+        if not isinstance(call.get("params", {}), Mapping):
+            refuse(name, f"undo_then has params={call['params']!r}, which is no mapping", hint)
+    for each in (options["undo_each"], *(call.get("each") for call in then)):
+        if each is not None and not (isinstance(each, str) and _OWN_LIST.match(each)):
+            refuse(name, f"undo_each={each!r} binds no list", "bind a list: '$output.items' or '$before.items'")
 
 
 def _refuse_bad_images(name: str, options: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from saga_engine.errors import ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
 from saga_engine.plan.values import digest
-from saga_engine.tools.declaration import refuse, refuse_contradictions, signs
+from saga_engine.tools.declaration import refuse, refuse_contradictions, signs, undo_calls
 from saga_engine.tools.docstrings import read_docstring
 from saga_engine.tools.limits import template_fields
 from saga_engine.tools.options import LINKS, OPTIONS, PLAIN, FailedCheck, PlainOptions, ToolOptions, refuse_unknown
@@ -190,6 +190,9 @@ class Tool(PlainOptions, Generic[P, R]):
             keyed=self.keyed,
             key_ttl_s=self.key_ttl_s,
             undo=undo,
+            undo_params=None if self.undo_params is None else dict(self.undo_params),
+            undo_each=self.undo_each,
+            undo_then=undo_calls(self.undo_then),
             probe=probe,
             before=before,
             after=self.after,
@@ -239,6 +242,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``keyed``: the remote system honours the idempotency key; by default, if a parameter is named ``idempotency_key``.
     ``key_ttl_s``: seconds for which it remembers a key; ``None`` is for ever.
     ``undo``, ``probe``: the tools that undo a call and that answer whether it happened (names or functions).
+    ``undo_params``: what the undo is called with, such as ``{"id": "$output.order_id"}``; ``undo_each``: a list, such
+    as ``"$output.items"``: it is called once for each item, which ``"$item"`` binds; ``undo_then``: the calls that
+    follow it: ``[{"tool": "cancel", "params": {"id": "$output.id"}}]``.
     ``timeout_s``: seconds for one attempt. ``retry``: how often and how fast.
     ``resource``: a key for what a call changes, ``"user:{user_id}"``, several of these, or a function of the params.
     Calls with the same key run one at a time, across all processes. ``max_concurrency``: calls of this tool at once in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
@@ -24,6 +24,9 @@ class ToolOptions(TypedDict, total=False):
     keyed: bool | None
     key_ttl_s: float | None
     undo: str | Callable[..., Any] | None
+    undo_params: Mapping[str, Any] | None
+    undo_each: str | None
+    undo_then: Sequence[Mapping[str, Any]]
     probe: str | Callable[..., Any] | None
     before: str | Callable[..., Any] | None
     after: After
@@ -71,6 +74,9 @@ class PlainOptions:
     effect: Effect = "write"
     key_ttl_s: float | None = None
     undo: str | Callable[..., Any] | None = None
+    undo_params: Mapping[str, Any] | None = None
+    undo_each: str | None = None
+    undo_then: Sequence[Mapping[str, Any]] = ()
     probe: str | Callable[..., Any] | None = None
     before: str | Callable[..., Any] | None = None
     after: After = "read"

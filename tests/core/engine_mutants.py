@@ -115,7 +115,7 @@ MUTANTS: dict[str, Patch] = {
         rewrite(compensation, "_send_back", ("if not steps[index].undo_waits]", "]")),
     ),
     "undo blindly what does not tolerate it": rewrite(
-        settling, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
+        settling, "_blind_undo", ("call.spec.tolerates_absence for", "True for")
     ),
     "an approval counts for ever": rewrite(
         state.State, "approval", ("and self.at < approval.until", "and approval.until")
@@ -131,9 +131,12 @@ MUTANTS: dict[str, Patch] = {
         state.State, "owns", ("isinstance(effect, Deduplicated) or", "not isinstance(effect, Deduplicated) and")
     ),
     "undo a fallback by the step's own undo": both(
-        rewrite(state.State, "rollback_of", ("using = self.steps[index].using", "using = 0")),
+        rewrite(state.State, "rollback_of", ("if at.using else", "if False else")),
+        rewrite(state.State, "whole_rollback", ("using = self.steps[index].using", "using = 0")),
     ),
-    "a fallback under the step's own key": rewrite(state.State, "key", ("self.seed, step.using)", "self.seed, 0)")),
+    "a fallback under the step's own key": rewrite(
+        state.State, "key", ("self.seed, step.using, undo)", "self.seed, 0, undo)")
+    ),
     "fall back while the step is in doubt": rewrite(
         interpret, "interpret", ("if call.doubt and not (outcome.definite and not outcome.retryable):", "if False:")
     ),
@@ -171,7 +174,7 @@ LATER_MUTANTS: dict[str, Patch] = {
     "end while a step that makes up for another is under way": rewrite(
         state.State,
         "is_undone",
-        ("self.undo_open or self.in_flight or self.waiting or self.doubts or self.questions", "self.undo_open"),
+        (" or self.in_flight or self.waiting or self.waits or self.doubts or self.questions", ""),
     ),
     "forget steps that make up for nothing": rewrite(
         compensation, "ask_about_compensations", ("compiled.compensates == stuck", "False")
@@ -382,9 +385,7 @@ IMAGE_MUTANTS: dict[str, Patch] = {
     "a call that waited keeps the value that it read first": rewrite(
         calls, "begun", ("if record.before is not None:", "if False:")
     ),
-    "a creation is undone like a change": rewrite(
-        state.State, "rollback_of", ("return rollback.absent if", "return rollback if")
-    ),
+    "a creation is undone like a change": rewrite(state.State, "rollback_of", ("rollback = rollback.absent", "pass")),
     "an unchanged value counts as changed": rewrite(
         images, "settled", ("if same(found, step.before):\n        return _did", "if False:\n        return _did")
     ),

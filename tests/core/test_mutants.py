@@ -30,6 +30,8 @@ from tests.core.final_simulation import FinalSimulation
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
+from tests.core.undo_calls_mutants import UNDO_CALLS_MUTANTS
+from tests.core.undo_calls_simulation import UndoCallsSimulation
 from tests.core.undo_mutants import UNDO_MUTANTS
 from tests.core.undo_simulation import UndoSimulation
 from tests.core.waiting_simulation import WaitingSimulation
@@ -128,6 +130,13 @@ def test_the_simulation_of_children_catches(name: str, monkeypatch: pytest.Monke
     assert hunt(range(1500), ChildSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", UNDO_CALLS_MUTANTS)
+def test_the_simulation_of_several_undo_calls_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that makes the calls of an undo wrongly does not get through."""
+    UNDO_CALLS_MUTANTS[name](monkeypatch)
+    assert hunt(range(2000), UndoCallsSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation, ImageSimulation) is None
@@ -135,5 +144,6 @@ def test_the_simulation_catches_nothing_else() -> None:
     assert hunt(range(100), WaitingSimulation, AskLaterSimulation) is None
     assert hunt(range(60), UndoSimulation) is None
     assert hunt(range(100), ChildSimulation) is None
+    assert hunt(range(150), UndoCallsSimulation) is None
     assert hunt(range(200), ConditionalSimulation) is None
     assert hunt(range(200), EachSimulation) is None

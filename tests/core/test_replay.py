@@ -26,6 +26,7 @@ from tests.core.large_values import big, stored
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Catalog, Simulation
 from tests.core.stories import SPECS, STORIES, completed, doubtful, plan, undone
+from tests.core.undo_calls_simulation import UndoCallsSimulation
 
 
 def simulated(dice: random.Random, trouble: float) -> tuple[Trace, Catalog]:
@@ -35,6 +36,20 @@ def simulated(dice: random.Random, trouble: float) -> tuple[Trace, Catalog]:
     records = [codec.decode(data) for data in simulation.journal.data]
     (trace,) = read(lines_of(records, simulation.catalog))
     return trace, simulation.catalog
+
+
+def test_undos_of_several_calls_are_run_again() -> None:
+    """The calls of an undo, and the lists that they come from, are what they were; without the outputs, too."""
+    several = 0
+    for seed in range(120):
+        dice = random.Random(seed)
+        simulation = UndoCallsSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
+        simulation.run()
+        records = simulation.journalled()
+        several += any(isinstance(record, r.StepIntended) and record.call is not None for record in records)
+        (trace,) = read(lines_of(records, simulation.catalog))
+        assert replayed(trace, simulation.catalog) is None, seed
+    assert several > 10
 
 
 def seeded(seeds: range) -> list[tuple[Trace, Catalog]]:

@@ -105,3 +105,34 @@ def test_declarations_that_cannot_be() -> None:
         declared(table + 'before = "look"\nafter = "guess"\n')
     with pytest.raises(ToolInvalid, match="before 'put_too' writes"):
         declared(table + 'before = "put_too"\n' + table.replace("http.put", "http.put_too"))
+
+
+async def test_a_table_says_what_its_undo_calls() -> None:
+    """``undo_params`` and ``undo_then`` stand in for a rollback in each plan; a wrong one is refused with its table."""
+    prices, calls = Prices(), []
+
+    def deleted(request: Received) -> Act:
+        calls.append((request.method, request.last))
+        return prices.price(request)
+
+    async with MisbehavingServer() as server:
+        server.script("/prices/tea", deleted)
+        server.script("/fail", prices.fail)
+        text = TABLES.format(url=server.url).replace(
+            'undo = "set_price"\nundo_absent = "delete_price"',
+            'undo = "set_price"\nundo_params = { item = "tea", price = "$before.price" }\n'
+            'undo_then = [{ tool = "delete_price", params = { item = "tea" } }]',
+        )
+        tables = tomllib.loads(text)["http"]
+        tools = http_tools(tables, base=Path(), source="saga.toml", allow_private=LOOPBACK)
+        steps = [
+            {"step_id": 1, "tool": "set_price", "params": {"item": "tea", "price": 12}},
+            {"step_id": 2, "tool": "fail", "kind": "pivot"},
+        ]
+        async with Coordinator.open("memory://", tools) as coordinator:
+            result = await coordinator.run({"steps": steps})
+    assert (result.status, prices.now) == ("COMPENSATED", {})
+    assert [method for method, _ in calls] == ["GET", "PUT", "GET", "GET", "PUT", "DELETE"]
+    tables["set_price"]["undo_then"] = "delete_price"
+    with pytest.raises(SettingInvalid, match=r"undo_then of .* must be a list of tables"):
+        http_tools(tables, base=Path(), source="saga.toml", allow_private=LOOPBACK)

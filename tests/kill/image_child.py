@@ -20,10 +20,20 @@ Told = dict[str, Any]
 
 FIRST = {"a": 10, "c": 3}
 FAST = RetryPolicy(max_attempts=4, base_s=0.001, max_s=0.001)
+
+
+def rollback(item: str) -> Told:
+    """An undo of two calls, whether there was a value or not."""
+    then = [{"tool": "tell", "params": {"item": item}}]
+    absent = {"tool": "drop", "params": {"item": item}, "then": then}
+    params = {"item": item, "value": "$before.value"}
+    return {"tool": "put", "params": params, "then": then, "when_absent": absent}
+
+
 PLAN = {
     "steps": [
-        {"step_id": "a", "tool": "put", "params": {"item": "a", "value": 12}},
-        {"step_id": "b", "tool": "put", "params": {"item": "b", "value": 5}},
+        {"step_id": "a", "tool": "put", "params": {"item": "a", "value": 12}, "rollback": rollback("a")},
+        {"step_id": "b", "tool": "put", "params": {"item": "b", "value": 5}, "rollback": rollback("b")},
         {"step_id": "c", "tool": "put", "params": {"item": "c", "value": 7}},
         {"step_id": "x", "tool": "fail", "kind": "pivot"},
     ]
@@ -39,7 +49,7 @@ class Values:
     def load(self) -> Told:
         if self._path.exists():
             return dict(json.loads(self._path.read_text()))
-        return {"values": dict(FIRST), "keys": [], "writes": []}
+        return {"values": dict(FIRST), "keys": [], "writes": [], "told": []}
 
     def write(self, who: str, item: str, value: int | None, key: str = "") -> None:
         """At most once for each key."""
@@ -49,6 +59,16 @@ class Values:
         world["writes"].append([who, item, world["values"].pop(item, None), value])
         if value is not None:
             world["values"][item] = value
+        self._keep(world, key)
+
+    def tell(self, item: str, key: str) -> None:
+        """The second call of an undo; at most once for each key."""
+        world = self.load()
+        if key not in world["keys"]:
+            world["told"].append([item, world["values"].get(item)])
+            self._keep(world, key)
+
+    def _keep(self, world: Told, key: str) -> None:
         world["keys"].append(key)
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(world))
@@ -76,13 +96,19 @@ def tools(world: Values, faults: Faults, *, stranger: bool) -> list[Any]:
             world.write("do" if ctx.direction == "forward" else "undo", item, value, ctx.idempotency_key)
         return {"ok": True}
 
+    @tool(keyed=True, retry=FAST)
+    async def tell(item: str, ctx: ToolContext) -> dict:
+        with faults.at("call"):
+            world.tell(item, ctx.idempotency_key)
+        return {}
+
     @tool(keyed=True)
     async def fail() -> dict:
         if stranger:
             world.write("stranger", "c", 99, "stranger")
         raise ToolError("no", error_code="no", retryable=False)
 
-    return [look, drop, put, fail]
+    return [look, drop, put, tell, fail]
 
 
 def main(case: dict[str, Any]) -> Told:

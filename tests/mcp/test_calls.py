@@ -317,6 +317,17 @@ async def test_a_tool_that_changed_is_not_called(world: World) -> None:
     await server.close()
 
 
+async def test_the_manifest_says_what_an_undo_is_called_with(world: World) -> None:
+    """``undo_params``, ``undo_each`` and ``undo_then`` are the params and calls of the undo, by the tools' short names."""
+    booking = {"id": "$output.id"}
+    undo = {"undo": "cancel", "undo_params": booking, "undo_then": [{"tool": "cancel", "params": booking}]}
+    tools = {**MANIFEST, "book": undo, "broken": {"is_error": "not-done"}}
+    plan = {"steps": [*BOOKED["steps"], {"step_id": 2, "tool": "inn.broken", "kind": "pivot"}]}
+    result = await run(world.server({}, tools), plan)
+    assert (result.status, world.bookings) == ("COMPENSATED", {})
+    assert [call["name"] for call in world.calls] == ["book", "broken", "cancel", "cancel"]
+
+
 # --- values before calls -------------------------------------------------------------------------------------------
 
 

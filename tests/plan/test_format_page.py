@@ -11,7 +11,8 @@ import jsonschema_rs
 import pytest
 
 from saga_engine.plan.compiler import check_plan
-from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step, load_plan
+from saga_engine.plan.model import Fallback, Plan, Step, load_plan
+from saga_engine.plan.model_parts import Retry, Rollback, UndoCalls
 from saga_engine.plan.problems import CODES
 from saga_engine.plan.schema import plan_schema
 from saga_engine.plan.step_bodies import Ask, OtherAnswer
@@ -32,7 +33,7 @@ def test_the_table_of_codes_is_the_programs() -> None:
 
 def test_every_field_is_explained() -> None:
     """The page names every field of every object of the format."""
-    models = (Plan, Step, Rollback, Retry, Fallback, Ask, OtherAnswer)
+    models = (Plan, Step, Rollback, UndoCalls, Retry, Fallback, Ask, OtherAnswer)
     fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
     assert {name for name in fields if f"`{name}`" not in PAGE and f'{{"{name}":' not in PAGE} == set()
 

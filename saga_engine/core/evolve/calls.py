@@ -44,7 +44,7 @@ def intended(state: State, record: r.StepIntended) -> None:
             turn_saga(state, "go")
     else:
         call = step.call(COMPENSATE)
-        call.params = record.params
+        call.params, step.undo_call = record.params, record.call
         move(step, "undo")
         state.undo_ready.pop(index, None)
         if state.doubts or state.waiting:
@@ -116,7 +116,12 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
         effect = Made(record.via, record.age_ms) if made else Deduplicated(record.source, record.age_ms)
         step.after = record.after
         happened(state, index, step, record.output, effect)
+    elif step.undo_call is not None and compensation.goes_on(state, index, record.output, record.via):
+        return
     else:
+        if record.via == "nothing":  # its lists are empty
+            state.undo_ready.pop(index, None)
+            move(step, "undo")
         move(step, "undone")
         step.undo_output = record.output
         if record.via == "unchanged":

@@ -9,13 +9,15 @@ follows: in a plan these are the steps that it depends on, in a session those th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve.transition import move, turn_saga
 from saga_engine.core.state import State
-from saga_engine.core.state_values import Backward
+from saga_engine.core.state_values import Backward, CallState
+from saga_engine.core.undo_call import UndoneCall
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
 _NO_WAY_BACK = frozenset({"retriable", "irreversible"})
@@ -134,6 +136,25 @@ def _begin_undo(state: State, index: int) -> None:
     step.call(COMPENSATE).error = ErrorInfo("no_undo", "its tool has no undo")
     move(step, "undo_failed")
     state.to_escalate[index, COMPENSATE] = "undo-missing"
+
+
+def goes_on(state: State, index: int, output: Any, via: str) -> bool:
+    """A call of an undo of several calls happened: it is noted, and another one follows it if this was not the last.
+
+    The next call has attempts, a key and doubts of its own; it is due now, like a retry.
+    """
+    step = state.steps[index]
+    made = step.undo_call
+    if made is None or via == "unchanged":
+        return False
+    done, rollback = step.call(COMPENSATE), state.rollback(index)
+    attempts = done.attempt - done.not_made
+    step.undo_calls += (UndoneCall(rollback.tool, done.params, output, attempts, state.at, via, done.error),)
+    if len(step.undo_calls) >= made.of:
+        return False
+    step.undo = CallState(asked=done.asked)
+    state.waiting[index, COMPENSATE] = state.at
+    return True
 
 
 def end_undo(state: State, index: int) -> None:

@@ -139,8 +139,17 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         state.ask_crashes.pop(question.step, None)
         state.to_escalate[question.step, COMPENSATE] = question.kind
         return
+    _settled(state, question, record)
+
+
+def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -> None:
+    """An operator said what became of a call."""
+    step = state.steps[question.step]
+    call = step.call(question.direction)
     call.doubt = None
     call.ended_at = record.at
+    if question.direction == COMPENSATE and record.decision == "happened" and _undo_goes_on(state, question, record):
+        return
     if record.decision == "accept":
         move(step, "resolve")
         step.accepted = state.left_any = True
@@ -165,6 +174,14 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         compensation.undo_turn(state, question.step)
     elif not state.past_pivot:
         stop(state, "accepted")
+
+
+def _undo_goes_on(state: State, question: OpenQuestion, record: r.QuestionResolved) -> bool:
+    """Whether the call that happened is one of several of the undo, and not the last."""
+    if not compensation.goes_on(state, question.step, record.output, "decision"):
+        return False
+    move(state.steps[question.step], "undo")
+    return True
 
 
 def _answered(state: State, question: OpenQuestion, output: Any, via: str) -> None:

@@ -194,6 +194,10 @@ class McpServer:
                 "keyed": it.key is not None or it.idempotent,
                 "key_ttl_s": it.key_ttl_s,
                 **it.images,
+                "undo_then": [
+                    {**call, "tool": local.get(call.get("tool", ""), call.get("tool"))}
+                    for call in it.images.get("undo_then", ())
+                ],
                 **{role: None if name is None else local.get(name, name) for role, name in it.links().items()},
                 "tolerates_absence": it.tolerates_absence,
             },
