@@ -62,6 +62,16 @@ AllowHostOption = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="Another name by which clients reach --http."),
 ]
+EngineOption = Annotated[
+    bool,
+    typer.Option("--engine", help="Serve the engine itself: tools that check, submit, show and undo plans."),
+]
+MayUseOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--may-use", metavar="PART", help="With --engine: a part of the plan format that agents may use; repeatable."
+    ),
+]
 WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -93,6 +103,8 @@ def mcp(
     http: HttpOption = None,
     token_file: TokenFileOption = None,
     allow_host: AllowHostOption = None,
+    engine: EngineOption = False,
+    may_use: MayUseOption = None,
     env: EnvOption = None,
     trial: TryOption = None,
     to: ToOption = None,
@@ -135,18 +147,16 @@ def mcp(
             "there is no tool to serve",
             hint="declare servers in saga.toml ([mcp.NAME]) and accept their tools: saga tools accept",
         )
-    import os
+    from saga_engine.cli.mcp_run import Life, rules_of, run_http, run_stdio
 
-    from saga_engine.cli.mcp_run import Life, run_http, run_stdio
-
-    name = name or os.environ.get("SAGA_MCP_ID") or None
-    life = Life(name, goal, cast("EndPolicy", on_disconnect), idle, hold)
+    rules = rules_of(settings, may_use, engine=engine)
+    life = Life.of(name, goal, cast("EndPolicy", on_disconnect), idle, hold)
     if http is None:
         if token_file or allow_host:
             raise typer.BadParameter("--token-file and --allow-host belong to --http", param_hint="--http")
-        run_stdio(settings, registry, life)
+        run_stdio(settings, registry, life, rules)
     else:
-        run_http(settings, registry, life, address=http, token_file=token_file, allowed=allow_host or ())
+        run_http(settings, registry, life, rules, address=http, token_file=token_file, allowed=allow_host or ())
     return exit_codes.COMPLETED
 
 

@@ -20,7 +20,9 @@ from saga_engine.execution.ids import check_saga_id, new_saga_id
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.gateway.door import Token
+    from saga_engine.gateway.http import Desks
     from saga_engine.gateway.work import EndPolicy, Work
+    from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -37,6 +39,11 @@ class Life(NamedTuple):
     idle_s: float
     hold_s: float
 
+    @classmethod
+    def of(cls, name: str | None, goal: str, at_end: EndPolicy, idle_s: float, hold_s: float) -> Life:
+        """That of the options, and of the variable for the id."""
+        return cls(name or os.environ.get("SAGA_MCP_ID") or None, goal, at_end, idle_s, hold_s)
+
     def own(self) -> str:
         """The id of the process's own saga. Raises ``PlanInvalid``."""
         return check_saga_id(self.name or f"mcp-{new_saga_id()}", "--id")
@@ -48,8 +55,21 @@ class Life(NamedTuple):
         return Work(coordinator, saga_id, kept=kept, goal=self.goal, hold_s=self.hold_s)
 
 
-def run_stdio(settings: Settings, registry: ToolRegistry, life: Life) -> None:
+def rules_of(settings: Settings, may_use: Sequence[str] | None, *, engine: bool) -> PlannerSettings | None:
+    """What agents may write into plans: ``[planner]``. None: the tools are served. Raises ``SettingInvalid``."""
+    if not engine:
+        if may_use:
+            raise SettingInvalid("--may-use belongs to --engine", hint="without it, no agent writes a plan")
+        return None
+    from saga_engine.planner.settings import planner_settings
+
+    flags = {"may_use": may_use} if may_use else None
+    return planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
+
+
+def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: PlannerSettings | None = None) -> None:
     """Serve the client that started this process."""
+    from saga_engine.gateway.engine import EngineFace
     from saga_engine.gateway.server import Gateway
     from saga_engine.gateway.stdio import stdio_streams
 
@@ -62,9 +82,13 @@ def run_stdio(settings: Settings, registry: ToolRegistry, life: Life) -> None:
             stdio_streams() as (read_stream, write_stream),
             store_opened(settings, registry, progress, guards, observed=False) as coordinator,
         ):
-            work = life.work(coordinator, saga_id, kept=life.name is not None)
-            gateway = Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s)
-            serving = asyncio.create_task(gateway.serve(read_stream, write_stream), name="saga-mcp")
+            face: Gateway | EngineFace
+            if rules is None:
+                work = life.work(coordinator, saga_id, kept=life.name is not None)
+                face = Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s)
+            else:
+                face = EngineFace(coordinator, saga_id, rules)
+            serving = asyncio.create_task(face.serve(read_stream, write_stream), name="saga-mcp")
 
             def stop() -> None:
                 if serving.cancelling():
@@ -84,6 +108,7 @@ def run_http(
     settings: Settings,
     registry: ToolRegistry,
     life: Life,
+    rules: PlannerSettings | None = None,
     *,
     address: str,
     token_file: Path | None,
@@ -91,8 +116,8 @@ def run_http(
 ) -> None:
     """Serve clients over HTTP until SIGTERM or Ctrl-C. Raises ``SettingInvalid``."""
     from saga_engine.gateway.door import Door, hosts_for, is_loopback
-    from saga_engine.gateway.http import Desks, HttpFace, bound, serve_http, url_of
-    from saga_engine.gateway.server import Gateway, Offer
+    from saga_engine.gateway.engine import EngineFace
+    from saga_engine.gateway.http import HttpFace, bound, serve_http, url_of
 
     host, port = _address(address)
     tokens = _tokens(token_file)
@@ -109,13 +134,7 @@ def run_http(
 
     async def run() -> None:
         async with store_opened(settings, registry, progress, guards, observed=False) as coordinator:
-            offer = Offer(coordinator)
-
-            def gateway(saga_id: str) -> Gateway:
-                work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)
-                return Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s, offer=offer)
-
-            desks = Desks(offer, gateway)
+            desks = EngineFace(coordinator, own, rules) if rules is not None else _desks(coordinator, life, own)
             face = HttpFace(desks.server(), partial(Door, own=own, tokens=tokens, hosts=hosts))
             stopped = _told_to_stop()
             data(url_of(listening))
@@ -123,6 +142,19 @@ def run_http(
 
     with listening, progress.reported_logs():
         asyncio.run(run())
+
+
+def _desks(coordinator: Coordinator, life: Life, own: str) -> Desks:
+    from saga_engine.gateway.http import Desks
+    from saga_engine.gateway.server import Gateway, Offer
+
+    offer = Offer(coordinator)
+
+    def gateway(saga_id: str) -> Gateway:
+        work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)
+        return Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s, offer=offer)
+
+    return Desks(offer, gateway)
 
 
 def _told_to_stop() -> asyncio.Event:

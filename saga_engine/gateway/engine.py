@@ -1,0 +1,304 @@
+"""The engine itself as tools: an agent that writes plans checks, simulates, submits and follows them, and undoes them.
+
+An agent reaches its own sagas alone: those that it submitted, which carry its tag. What an operator decides is out of
+its reach: it answers no question, lifts no stop and changes no policy. What it may write into a plan is what a model
+may (``[planner]``): the tools' registered undos, a maximum number of steps, and parts of the format by leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp_types import INVALID_PARAMS
+
+from saga_engine._version import __version__
+from saga_engine.api import Coordinator
+from saga_engine.core.steps.child import undo_id
+from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaNotFound, UndoRefused
+from saga_engine.execution.ids import check_saga_id, new_saga_id
+from saga_engine.gateway.answers import COMPLETE, document, refusal
+from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
+from saga_engine.gateway.visit import visit_of
+from saga_engine.plan.model import Plan
+from saga_engine.plan.salvage import load_checked
+from saga_engine.plan.schema import plan_schema
+from saga_engine.plan.undo_rules import undo_findings
+from saga_engine.plan.values import canonical, cut, digest
+from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.features import FEATURES, not_allowed
+from saga_engine.planner.settings import PlannerSettings
+
+#: How long a request waits at most for a saga, in seconds.
+MAX_WAIT_S: Final = 60.0
+#: The size of a part of a large output, and of an output in a list of steps.
+_PART_CHARS: Final = 20_000
+_SHOWN_CHARS: Final = 1_000
+_MOST: Final = 100
+_TAG: Final = "agent:"
+#: A longer name does not fit into a tag.
+_NAME_CHARS: Final = 40
+_FINAL: Final = ("COMPLETED", "COMPENSATED", "WAIVED")
+
+Body = dict[str, Any]
+
+
+class EngineFace:
+    """Serves a coordinator's engine. ``own``: the name of an agent that gives none; ``rules``: what agents may."""
+
+    def __init__(self, coordinator: Coordinator, own: str, rules: PlannerSettings | None = None) -> None:
+        self._coordinator = coordinator
+        self._own = own
+        self._rules = rules or PlannerSettings()
+        specs = [spec for name in coordinator.tools.names() if (spec := coordinator.tools.spec(name)) is not None]
+        self._specs = {spec.name: spec for spec in specs}
+        self._offer = Offer(
+            specs,
+            coordinator.tools,
+            self._rules.secrets,
+            undo_by_model=self._rules.undo_by_model,
+            max_steps=self._rules.max_steps,
+            may_use=self._rules.may_use,
+        )
+        self._work: set[asyncio.Task[Any]] = set()
+        self._made: Mapping[str, Callable[[str, Body], Awaitable[Body]]] = {
+            "saga_tools": self._tools,
+            "saga_plan_format": self._format,
+            "saga_check": self._check,
+            "saga_simulate": self._simulate,
+            "saga_submit": self._submit,
+            "saga_show": self._show,
+            "saga_list": self._list,
+            "saga_undo": self._undo,
+        }
+
+    def server(self) -> Server:
+        """The SDK's server."""
+        return Server(
+            "saga-engine",
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._listed,
+            on_call_tool=self._call,
+        )
+
+    async def serve(self, read_stream: Any, write_stream: Any) -> None:
+        """Serve a client until it disconnects. Its sagas go on, here or in a worker."""
+        server = self.server()
+        try:
+            await server.run(read_stream, write_stream, server.create_initialization_options())
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Leave what is awaited here to others."""
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+
+    async def _listed(self, _: Any, __: Any) -> Any:
+        return {"tools": [*TOOLS.values()], **COMPLETE, "ttlMs": 0, "cacheScope": "private"}
+
+    async def _call(self, ctx: Any, params: Any) -> Any:
+        made = self._made.get(params.name)
+        if made is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
+        given = dict(params.arguments or {})
+        _checked(params.name, given)
+        visit = visit_of(ctx)
+        try:
+            body = await made(self._own if visit is None else visit.saga, given)
+        except PlanInvalid as error:
+            return document({"valid": False, "problems": [each.to_dict() for each in error.problems]}, failed=True)
+        except SagaError as error:
+            return refusal(error)
+        return document(body)
+
+    # --- plans ---------------------------------------------------------------------------------------------------
+
+    async def _tools(self, _: str, given: Body) -> Body:
+        word, first = str(given.get("query", "")).lower(), given.get("offset", 0)
+        fits = [spec for name, spec in sorted(self._specs.items()) if word in f"{name} {spec.description}".lower()]
+        page = [
+            {
+                "name": spec.name,
+                "description": spec.description,
+                "effect": spec.effect,
+                "undo": spec.undo or "",
+                "params": dict(spec.input_schema),
+            }
+            for spec in fits[first : first + _MOST]
+        ]
+        more = {"next_offset": first + _MOST} if first + _MOST < len(fits) else {}
+        return {"tools": page, "total": len(fits), **more}
+
+    async def _format(self, _: str, __: Body) -> Body:
+        allowed = {name: FEATURES[name].about for name in self._rules.may_use}
+        barred = [name for name in FEATURES if name not in allowed]
+        return {"schema": plan_schema(), "may_use": allowed, "may_not_use": barred, "max_steps": self._rules.max_steps}
+
+    async def _check(self, _: str, given: Body) -> Body:
+        try:
+            self._plan(given)
+        except PlanInvalid as error:
+            return {"valid": False, "problems": [each.to_dict() for each in error.problems]}
+        return {"valid": True, "problems": []}
+
+    async def _simulate(self, _: str, given: Body) -> Body:
+        rehearsal = await self._coordinator.simulate(self._plan(given), input=given.get("input"))
+        told = rehearsal.to_dict()
+        failing = [each for each in told["scenarios"] if each.get("verdict") != "clean"]
+        return {**told, "scenarios": failing[:_MOST], "said": rehearsal.summary()}
+
+    def _plan(self, given: Body) -> Plan:
+        """The plan, as far as an agent may write it. Raises ``PlanInvalid`` with all its problems."""
+        values = given.get("input")
+        plan = load_checked(given["plan"], self._coordinator.tools, input=values)
+        problems = self._coordinator.check(plan, input=values)
+        found = self._offer.beside(problems, plan.model_dump(exclude_unset=True)["steps"])
+        if len(plan.steps) > self._rules.max_steps:
+            said = f"the plan has {len(plan.steps)} steps, but only {self._rules.max_steps} are allowed"
+            found.append(Problem("limit-steps", "$.steps", said, "serve the goal with fewer steps"))
+        found += not_allowed(plan.steps, self._rules.may_use)
+        if any(str(tag).startswith(_TAG) for tag in plan.tags or ()):
+            said = f"a tag that begins with {_TAG!r} says whose a saga is"
+            found.append(Problem("field-invalid", "$.tags", said, "use another tag"))
+        if not found and self._rules.undo_by_model == "registered":
+            found = undo_findings(plan, self._offer)
+        if found:
+            raise PlanInvalid(found)
+        return plan
+
+    # --- sagas ---------------------------------------------------------------------------------------------------
+
+    async def _submit(self, name: str, given: Body) -> Body:
+        plan = self._plan(given)
+        saga_id = check_saga_id(f"{name}-{given.get('key') or new_saga_id()}", "key")
+        handle = await self._coordinator.submit(plan, saga_id=saga_id, input=given.get("input"), tags=[_tag(name)])
+        return {"saga_id": handle.saga_id, "status": "RUNNING", "next": f"saga_show {handle.saga_id} with wait_s"}
+
+    async def _show(self, name: str, given: Body) -> Body:
+        saga_id = given["saga_id"]
+        body = await self._body(name, saga_id)
+        if given.get("wait_s") and body["status"] not in _FINAL:
+            with suppress(TimeoutError):  # the answer says what it is now
+                async with asyncio.timeout(given["wait_s"]):
+                    await self._coordinator.wait(saga_id)
+            body = await self._body(name, saga_id)
+        if "step" in given:
+            return await self._part(saga_id, str(given["step"]), given.get("offset", 0))
+        undoing = await self._undoing(saga_id) if body["status"] in ("COMPLETED", "WAIVED") else None
+        return _told(body) | ({} if undoing is None else {"undo": undoing})
+
+    async def _part(self, saga_id: str, step: str, first: int) -> Body:
+        """A part of one output, as text."""
+        body = (await self._coordinator.show(saga_id, full=True)).body
+        found = [each for each in body["steps"] if str(each["step_id"]) == step]
+        if not found:
+            raise SagaNotFound(f"saga {saga_id} has no step {step[:80]}", hint="saga_show lists its steps")
+        text = json.dumps(found[0].get("output"), ensure_ascii=False)
+        rest = {"next_offset": first + _PART_CHARS} if first + _PART_CHARS < len(text) else {}
+        return {"step": step, "output_json": text[first : first + _PART_CHARS], "total_chars": len(text), **rest}
+
+    async def _list(self, name: str, given: Body) -> Body:
+        page = await self._coordinator.search(
+            status=given.get("status"), tags=[_tag(name)], limit=_MOST, cursor=given.get("cursor")
+        )
+        sagas = [{"saga_id": head.saga_id, "status": head.status, "changed_ms": head.changed_ms} for head in page.sagas]
+        return {"sagas": sagas, **({} if page.cursor is None else {"cursor": page.cursor})}
+
+    async def _undo(self, name: str, given: Body) -> Body:
+        saga_id, by, note = given["saga_id"], f"agent {name}", str(given.get("note", ""))
+        body = await self._body(name, saga_id)
+        if body["status"] in _FINAL:
+            if body["status"] != "COMPLETED":
+                raise UndoRefused(f"saga {saga_id} has ended as {body['status']}", hint="saga_show tells what remains")
+            await self._coordinator.undo(saga_id, dry_run=True)  # whether it can be
+            work: Any = self._coordinator.undo(saga_id, by=by, note=note)
+        else:
+            work = self._coordinator.cancel(saga_id, by=by, note=note)
+        await self._begun(work)
+        return await self._show(name, {"saga_id": saga_id})
+
+    async def _begun(self, work: Any) -> None:
+        """Wait a while for an undo, which goes on without the request."""
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        done, _ = await asyncio.wait([task], timeout=MAX_WAIT_S / 2)
+        if done:
+            task.result()
+
+    async def _undoing(self, saga_id: str) -> Body | None:
+        """The saga that undoes a completed one, if there is one."""
+        try:
+            body = (await self._coordinator.show(undo_id(saga_id))).body
+        except SagaNotFound:
+            return None
+        return {name: value for name, value in _told(body).items() if name != "steps"}
+
+    async def _body(self, name: str, saga_id: str) -> Mapping[str, Any]:
+        """What ``show`` says of an agent's own saga. Raises ``SagaNotFound``, also for one of somebody else."""
+        head = await self._coordinator.store.head(check_saga_id(saga_id))
+        summary = msgspec.json.decode(head.summary) if head.summary else {}
+        if _tag(name) not in summary.get("tags", ()):
+            raise SagaNotFound(f"there is no saga {saga_id}", hint="saga_list names those that you submitted")
+        return (await self._coordinator.show(saga_id)).body
+
+
+def _tag(name: str) -> str:
+    """What an agent's sagas carry."""
+    return _TAG + (name if len(name) <= _NAME_CHARS else digest(name))
+
+
+def _told(body: Mapping[str, Any]) -> Body:
+    """A saga, bounded: large outputs are cut, and ``saga_show`` with ``step`` reads the rest."""
+    steps = [_step(each) for each in body["steps"]]
+    questions = [
+        {"step": str(each["step_id"]), "kind": each["kind"], "asked_of": "an operator"} for each in body["questions"]
+    ]
+    made = {
+        "saga_id": body["saga_id"],
+        "status": body["status"],
+        "ended": body["status"] in _FINAL,
+        "steps": steps[:_MOST],
+        "questions": questions[:_MOST],
+        "clean": body["report"]["clean"],
+        "left_in_place": [str(each) for each in body["report"]["left_in_place"]][:_MOST],
+        "unresolved": [str(each) for each in body["report"]["unresolved"]][:_MOST],
+    }
+    return made | ({"steps_total": len(steps)} if len(steps) > _MOST else {})
+
+
+def _step(each: Mapping[str, Any]) -> Body:
+    made: Body = {"step": str(each["step_id"]), "tool": each["tool"] or each["name"], "status": each["status"]}
+    if each.get("output") is not None:
+        is_short = "output_ref" not in each and len(canonical(each["output"])) <= _SHOWN_CHARS
+        made["output"] = each["output"] if is_short else cut(each["output"], _SHOWN_CHARS)
+        if not is_short:
+            made["output_is_cut"] = True
+    if each.get("error"):
+        made["error"] = each["error"]
+    return made
+
+
+def _checked(name: str, given: Body) -> None:
+    """Refuse arguments that the tool's schema does not allow."""
+    schema = TOOLS[name]["inputSchema"]
+    for key, value in given.items():
+        field = schema["properties"].get(key)
+        kinds: dict[str, Any] = {"string": str, "object": dict, "integer": int, "number": (int, float)}
+        wrong = field is None or not isinstance(value, kinds[field["type"]]) or isinstance(value, bool)
+        if wrong or ("minimum" in field and not field["minimum"] <= value <= field["maximum"]):
+            raise MCPError(
+                code=INVALID_PARAMS, message=f"{name}: the argument {key[:80]!r} is not what its schema says"
+            )
+    missing = [key for key in schema.get("required", ()) if key not in given]
+    if missing:
+        raise MCPError(code=INVALID_PARAMS, message=f"{name} needs {', '.join(missing)}")

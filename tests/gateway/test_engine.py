@@ -1,0 +1,141 @@
+"""The engine's own tools: an agent that writes plans, with no Python and no operator's rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError
+from mcp.shared.memory import create_client_server_memory_streams
+
+from saga_engine import Coordinator, tool
+from saga_engine.gateway.engine import EngineFace
+from tests.gateway.agents import Agent
+
+rooms: list[str] = []
+
+
+@tool(undo="cancel")
+async def book(guest: str) -> dict[str, str]:
+    """Book a room."""
+    rooms.append(guest)
+    return {"guest": guest}
+
+
+@tool
+async def cancel(guest: str) -> None:
+    """Cancel a room."""
+    rooms.remove(guest)
+
+
+@tool(effect="read")
+async def write(chars: int) -> dict[str, str]:
+    """Write a text."""
+    return {"text": "x" * chars}
+
+
+@asynccontextmanager
+async def engine(**options: Any) -> AsyncIterator[Coordinator]:
+    rooms.clear()
+    opening = Coordinator.open("memory://", [book, cancel, write], durability="relaxed", **options)
+    async with opening as coordinator:
+        yield coordinator
+
+
+@asynccontextmanager
+async def agent(coordinator: Coordinator, name: str = "kim", mode: Any = "auto") -> AsyncIterator[Agent]:
+    face = EngineFace(coordinator, name)
+    async with create_client_server_memory_streams() as (client_streams, server_streams):
+        serving = asyncio.create_task(face.serve(*server_streams))
+
+        @asynccontextmanager
+        async def transport() -> AsyncIterator[Any]:
+            yield client_streams
+
+        try:
+            async with Client(transport(), mode=mode, cache=None) as client:
+                yield Agent(client)
+        finally:
+            for stream in client_streams:
+                await stream.aclose()
+            await serving
+
+
+def step(number: int, name: str, **params: Any) -> dict[str, Any]:
+    return {"step_id": number, "tool": name, "params": params}
+
+
+PLAN = {"steps": [step(1, "book", guest="Ann"), step(2, "write", chars=50_000)]}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_an_agent_checks_submits_follows_and_undoes_a_plan(mode: Any) -> None:
+    """Problems come back with hints, submit answers at once, large outputs are read in parts, an undo undoes it."""
+    async with engine() as coordinator, agent(coordinator, mode=mode) as it:
+        listed = await it.done("saga_tools")
+        assert {each["name"]: each["undo"] for each in listed["tools"]} == {"book": "cancel", "cancel": "", "write": ""}
+        assert "properties" in (await it.done("saga_plan_format"))["schema"]
+        wrong = {"steps": [step(1, "bok", guest="Ann"), step(2, "book")]}
+        told = await it.done("saga_check", plan=wrong)
+        assert (told["valid"], len(told["problems"])) == (False, 2)
+        assert "book" in told["problems"][0]["hint"]
+        assert (await it.call("saga_submit", plan=wrong)).structured_content == told
+        assert rooms == []
+        assert (await it.done("saga_check", plan=PLAN))["valid"]
+        assert (await it.done("saga_simulate", plan=PLAN))["clean"]
+        saga_id = (await it.done("saga_submit", plan=PLAN, key="trip"))["saga_id"]
+        assert (await it.done("saga_submit", plan=PLAN, key="trip"))["saga_id"] == saga_id == "kim-trip"
+        shown = await it.done("saga_show", saga_id=saga_id, wait_s=60)
+        assert (shown["status"], shown["steps"][0]["output"]) == ("COMPLETED", {"guest": "Ann"})
+        assert shown["steps"][1]["output_is_cut"]
+        text, place = "", 0
+        while place is not None:
+            part = await it.done("saga_show", saga_id=saga_id, step="2", offset=place)
+            text, place = text + part["output_json"], part.get("next_offset")
+        assert text == '{"text": "' + "x" * 50_000 + '"}'
+        assert [each["saga_id"] for each in (await it.done("saga_list"))["sagas"]] == [saga_id]
+        assert (await it.done("saga_undo", saga_id=saga_id))["undo"]["status"] == "COMPENSATED"
+        assert rooms == []
+
+
+async def test_an_agent_reaches_its_own_sagas_alone() -> None:
+    """It cannot see, list or undo another one's, nor make its own look like another one's."""
+    async with engine() as coordinator, agent(coordinator, "kim") as it, agent(coordinator, "lou") as other:
+        saga_id = (await it.done("saga_submit", plan=PLAN))["saga_id"]
+        assert (await it.done("saga_show", saga_id=saga_id, wait_s=60))["ended"]
+        for name in ("saga_show", "saga_undo"):
+            assert (await other.refused(name, saga_id=saga_id)).startswith("saga-not-found")
+        assert (await other.done("saga_list"))["sagas"] == []
+        assert not (await other.done("saga_check", plan={**PLAN, "tags": ["agent:kim"]}))["valid"]
+        assert rooms == ["Ann"]
+
+
+async def test_what_an_agent_may_not_write() -> None:
+    """Parts of the format that need leave, and undos that are switched off, are problems of its plan."""
+    irreversible = {"steps": [{**step(1, "cancel", guest="Ann"), "kind": "irreversible"}]}
+    other = {"tool": "cancel", "params": {"guest": "Bo"}}
+    redirected = {"steps": [{**step(1, "book", guest="Ann"), "rollback": other}]}
+    async with engine() as coordinator, agent(coordinator) as it:
+        codes = [each["code"] for each in (await it.done("saga_check", plan=irreversible))["problems"]]
+        assert "feature-not-allowed" in codes
+        assert not (await it.done("saga_check", plan=redirected))["valid"]
+        with pytest.raises(MCPError):
+            await it.call("saga_show", saga_id=7)
+        with pytest.raises(MCPError):
+            await it.call("saga_resolve", saga_id="kim-1")
+
+
+async def test_an_agent_does_not_approve_its_own_plan() -> None:
+    """The policy holds a call of its plan; it sees the question, has no tool that answers, and may give up."""
+    policy = {"default": "ask"}
+    async with engine(policy=policy) as coordinator, agent(coordinator) as it:
+        saga_id = (await it.done("saga_submit", plan=PLAN))["saga_id"]
+        shown = await it.done("saga_show", saga_id=saga_id, wait_s=60)
+        assert [each["kind"] for each in shown["questions"]] == ["approval"]
+        names = await it.names()
+        assert not [name for name in names if "resolve" in name or "stop" in name or "policy" in name]
+        assert (await it.done("saga_undo", saga_id=saga_id))["status"] == "COMPENSATED"
+        assert rooms == []
