@@ -40,6 +40,8 @@ def of_memory(it: Memory) -> list[Calls]:
         [("create_relations", {"relations": [likes, sleeps]})],
         [("add_observations", {"observations": [more]})],
         [("delete_entities", {"entityNames": ["Nobody"]})],
+        [("delete_entities", {"entityNames": ["Ann"]})],  # and its relation
+        [("create_relations", {"relations": [likes]}), ("delete_entities", {"entityNames": ["Inn", "Ann"]})],
         [("delete_observations", {"deletions": [gone]})],
         [("delete_relations", {"relations": [likes, sleeps]})],
         [
