@@ -10,6 +10,7 @@ from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_calls import OF_CALLS
 from tests.promises.mutations_of_images import OF_IMAGES
 from tests.promises.mutations_of_schedules import OF_SCHEDULES
+from tests.promises.mutations_of_server import OF_SERVER
 from tests.promises.mutations_of_sources import OF_SOURCES
 from tests.promises.mutations_of_steps import OF_STEPS
 from tests.promises.mutations_of_stores import OF_STORES
@@ -25,5 +26,6 @@ MUTATIONS: list[Mutation] = [
     *OF_STEPS,
     *OF_SOURCES,
     *OF_SCHEDULES,
+    *OF_SERVER,
     *OF_IMAGES,
 ]
