@@ -245,6 +245,23 @@ async def test_the_number_of_sagas_is_bounded() -> None:
         assert hotel.rooms == ["Ann", "Bo", "Cy"]
 
 
+async def test_what_holds_for_every_tool_holds_here() -> None:
+    """A policy denies and asks at this door, and an operator's stop holds it; an agent has no tool that changes that."""
+    hotel = Hotel()
+    policy = {
+        "rules": [{"name": "no-bob", "when": [{"param": "guest", "op": "==", "value": "Bob"}], "verdict": "deny"}],
+        "default": "ask",
+    }
+    opening = Coordinator.open("memory://", hotel.tools(), durability="relaxed", policy=policy)
+    async with opening as coordinator, served(coordinator) as url, client(f"{url}/kim") as it:
+        assert (await it.refused("book", guest="Bob")).startswith("policy_denied")
+        assert (await it.refused("book", guest="Ann")).startswith("pending")
+        assert hotel.rooms == []
+        await coordinator.resolve("kim", 2, "approve")
+        assert about(await it.call("book", guest="Ann"))["call"] == "2"
+        assert hotel.rooms == ["Ann"]
+
+
 # --- the door -------------------------------------------------------------------------------------------------------
 
 

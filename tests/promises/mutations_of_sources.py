@@ -1,4 +1,4 @@
-"""Mutations of an operator's stops, and of tools that come from servers."""
+"""Mutations of an operator's stops, of tools that come from servers, and of the gateway."""
 
 from __future__ import annotations
 
@@ -52,5 +52,24 @@ OF_SOURCES = [
                 "        if True:\n            return ToolError",
             ),
         ),
+    ),
+    # 64
+    Mutation(
+        "tests/gateway/test_http.py::test_a_token_is_for_its_saga_alone",
+        "a token opens every saga",
+        "saga_engine/gateway/door.py",
+        (("if bound and named != bound:", "if False:"),),
+    ),
+    Mutation(
+        "tests/gateway/test_http.py::test_a_connection_that_is_lost",
+        "a lost connection goes unnoticed",
+        "saga_engine/gateway/door.py",
+        (("visit.gone.set()", "pass"),),
+    ),
+    Mutation(
+        "tests/gateway/test_engine.py::test_an_agent_reaches_its_own_sagas_alone",
+        "a saga's tag is not looked at",
+        "saga_engine/gateway/engine.py",
+        (('if _tag(name) not in summary.get("tags", ()):', "if not summary:"),),
     ),
 ]
