@@ -13,6 +13,7 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.diagram import mermaid
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import RetryPolicy
+from saga_engine.planner.repair import mend_form
 
 TWICE = RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001)
 RETRY = {"max_attempts": 2, "base_s": 0.001, "max_s": 0.001}
@@ -295,3 +296,12 @@ def test_a_wrong_declaration_is_refused(options: dict[str, Any], match: str) -> 
         @tool(**options)
         async def wrong() -> dict:
             return {}
+
+
+def test_a_models_undo_loses_none_of_its_calls() -> None:
+    """What the prompt does not offer is left out of a model's plan; a call of an undo is not: it would count as made."""
+    notes: list[str] = []
+    formed = mend_form(plan(), ToolRegistry(Store().tools()), notes)
+    made = formed["steps"][0]["rollback"]
+    assert {"tool", "params", "each", "then"} <= set(made)
+    assert made["then"] == plan()["steps"][0]["rollback"]["then"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan import graph
 from saga_engine.plan.compiler import checked_draft
@@ -55,6 +55,10 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
 _OF_THE_CALLER = frozenset({"goal", "input", "steps", "assumptions"})
 
 
+#: An undo that lost a call would do half of what it is for, and count as done: what a model writes there is checked.
+_OF_UNDOS: Final = frozenset({"each", "then", "when_absent"})
+
+
 @lru_cache
 def _kept_back(part: str) -> frozenset[str]:
     """The fields of a part of the format (empty: of the plan) that the prompt does not offer to a model."""
@@ -65,6 +69,7 @@ def _kept_back(part: str) -> frozenset[str]:
     known: set[str] = set((whole["$defs"][part] if part else whole)["properties"])
     # A feature without leave is a problem of the plan: a step that lost its condition would do something else.
     known -= feature_fields()
+    known -= _OF_UNDOS if part == "Rollback" else set()
     return frozenset(known - set((shown["$defs"][part] if part else shown)["properties"]) - _OF_THE_CALLER)
 
 
