@@ -1,7 +1,8 @@
 """``make demo``: the article's plan under good and bad luck, with the outside world shown and checked after each scene.
 
-Everything happens in a temporary folder, with the embedded store, no key and no network. The exit code is 1 if the
-engine's report and the outside world ever disagree.
+Everything happens in a temporary folder, with the embedded store, no key and no network. The folder stays for the
+console, and the last lines say how to open it. The exit code is 1 if the engine's report and the outside world ever
+disagree.
 """
 
 from __future__ import annotations
@@ -213,15 +214,16 @@ def green(text: str) -> str:
 def main() -> int:
     """All scenes; returns the exit code."""
     say("The plan books a flight and a hotel. It may fail anywhere; see what is left each time.")
-    with tempfile.TemporaryDirectory(prefix="saga-demo-") as name:
-        folder = Path(name)
-        try:
-            for scene in (success, hotel_full, killed, desk_closed, agent):
-                scene(folder)
-        except Disagreement as error:
-            say(f"\n   DISAGREED: {error}")
-            return 1
-    say("\nReport and world agreed in every scene.")
+    folder = Path(tempfile.mkdtemp(prefix="saga-demo-"))
+    try:
+        for scene in (success, hotel_full, killed, desk_closed, agent):
+            scene(folder)
+    except Disagreement as error:
+        say(f"\n   DISAGREED: {error}")
+        return 1
+    say("\nReport and world agreed in every scene. To see these sagas in the console:")
+    say(f"   $ {sys.executable} -m saga_engine serve --auth none --store embedded://{folder / 'store'}")
+    say(f"   $ rm -r {folder}   (when you have seen enough)")
     return 0
 
 

@@ -88,11 +88,12 @@ def test_rooms_are_never_sold_twice(tmp_path: Path) -> None:
 
 
 def test_the_demo_agrees_in_every_scene(tmp_path: Path) -> None:
-    """``make demo`` ends well, and leaves nothing behind: no folder, no server."""
+    """``make demo`` ends well, and leaves no server behind; its folder stays, and it says how to look at it."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, str(FOLDER / "demo.py")], env=env, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("agreed") == 6
-    assert list(tmp_path.iterdir()) == []
+    (kept,) = tmp_path.iterdir()
+    assert f"serve --auth none --store embedded://{kept / 'store'}" in done.stdout

@@ -241,7 +241,7 @@ def image(words: Words, name: str, value: Any) -> Html:
     else:
         whole = value["value"] if isinstance(value, dict) and set(value) == {"value"} else value
         shown = json_block(whole, label)
-    return tag("div", None, tag("h4", None, label), shown)
+    return tag("div", None, tag("h3", {"class": "minor"}, label), shown)
 
 
 def saga_address(saga_id: str, *more: str, **query: str | int | None) -> str:

@@ -350,7 +350,7 @@ def _graph(frame: Frame, saga: Saga, chosen: str, first: int) -> Html:
     more = pager(words, first, GRAPH_WINDOW, total, lambda place: saga_address(saga_id, view="graph", first=place))
     return tag(
         "section",
-        {"class": "card", "aria-label": words("tab.graph"), "id": "graph"},
+        {"class": "card", "id": "graph"},
         svg,
         more,
         tag("p", {"class": "legend"}, words("graph.legend")),
@@ -431,12 +431,12 @@ def _call(frame: Frame, call: Mapping[str, Any]) -> list[Part]:
             )
         )
     if call.get("params") is not None:
-        parts += [tag("h4", None, words("step.params")), json_block(call["params"], words("step.params"))]
+        parts += [tag("h3", {"class": "minor"}, words("step.params")), json_block(call["params"], words("step.params"))]
     if call.get("output") is not None:
         ref = call.get("output_ref")
         size = words("step.cut", bytes=f"{ref['bytes']:,}") if ref else ""
         parts += [
-            tag("h4", None, words("step.output"), " ", tag("small", None, size)),
+            tag("h3", {"class": "minor"}, words("step.output"), " ", tag("small", None, size)),
             json_block(call["output"], words("step.output")),
         ]
     if call.get("traceback"):
