@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "kept": "kept: nothing waits for it yet",
-    "held": "brought to the step that waits for it",
+    "held": "held for the step that waits for it; its saga decides about it when it runs next",
     "taken": "taken by the step that waited for it",
     "refused": "refused by the step that waits: it does not fit",
     "late": "too late: the step that waited for it waits no more",

@@ -74,15 +74,27 @@ def _only_waits(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _waiting_line(saga_id: str, waits: list[Mapping[str, Any]], resume: str, settings: Settings) -> str:
     """How a saga continues that waits for time or for events: nobody has to resume it before."""
+    cancel = command_line(f"cancel {saga_id}", settings)
+    return f"{_send_line(waits, settings)}; then a worker continues it, or: {resume}; to give it up: {cancel}"
+
+
+def awaited_line(body: Mapping[str, Any], settings: Settings) -> str:
+    """What a saga that is driven here waits for, and how to send it; "" for one that does not only wait."""
+    waits = _only_waits(body)
+    if not waits or body["questions"]:
+        return ""
+    cancel = command_line(f"cancel {body['saga_id']}", settings)
+    return f"{_send_line(waits, settings)}; this command continues then; to give it up: {cancel}"
+
+
+def _send_line(waits: list[Mapping[str, Any]], settings: Settings) -> str:
     rest = " ".join(options_line(settings, tools=False))
     events = [wait["about"] for wait in waits if wait["on"] == "event"]
     commands = [
         f"saga event {shlex.quote(shown(each['event']))} {shlex.quote(shown(each['key']))} '{{…}}' {rest}".rstrip()
         for each in events[:3]
     ]
-    send = f"send what it waits for: {', or: '.join(commands)}; " if commands else "it waits for its time; "
-    cancel = f"saga cancel {saga_id} {rest}".rstrip()
-    return f"{send}then a worker continues it, or: {resume}; to give it up: {cancel}"
+    return f"send what it waits for: {', or: '.join(commands)}" if commands else "it waits for its time"
 
 
 def follow_line(saga_id: str, settings: Settings) -> str:

@@ -55,13 +55,19 @@ def resume(
 def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool = False) -> int:
     """Resume one saga and print its status then."""
     from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.hints import awaited_line
+    from saga_engine.cli.output import note
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted
 
     progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
 
     async def work(coordinator: Coordinator) -> Driven:
-        progress.start_from((await coordinator.show(saga_id)).body)
+        body = (await coordinator.show(saga_id)).body
+        progress.start_from(body)
+        awaited = awaited_line(body, settings)
+        if awaited and not (await coordinator.ownership(saga_id)).unread:
+            note(f"hint: {awaited}")
         return await driven(coordinator, saga_id, coordinator.resume(saga_id), full=full)
 
     try:

@@ -112,5 +112,26 @@ def test_a_saga_that_only_waits_names_what_it_waits_for(cli, book):
     line = hint.partition("send what it waits for: ")[2].partition(";")[0]
     assert line == "saga event paid.by-card 'order 17' '{…}'"
     assert "to give it up: saga cancel w" in hint
-    assert cli(*shlex.split(line.replace("{…}", '{"sum": 7}'))[1:]).code == 0
-    assert cli("resume", "w", *WITH).code == 0
+    resumed = cli.start("resume", "w", *WITH)
+    told = resumed.stderr.readline()
+    resumed.send_signal(signal.SIGINT)
+    resumed.communicate()
+    assert f"{line}; this command continues then; to give it up: saga cancel w" in told
+    sent = cli(*shlex.split(line.replace("{…}", '{"sum": 7}'))[1:])
+    assert (sent.code, "held for the step that waits for it; its saga decides" in sent.out) == (0, True)
+    resumed = cli("resume", "w", *WITH)
+    assert (resumed.code, "send what it waits for" in resumed.err) == (0, False)
+
+
+def test_an_event_after_a_cancel_that_nobody_has_read_is_held_and_continues_nothing(cli, book):
+    """The saga has the event and decides: `saga event` does not say that the step has it, and no later step runs."""
+    cli.plan("w.json", {"wait": {"event": "paid"}}, book("a"), task_id="w")
+    process = cli.start("submit", "w.json", *WITH)
+    until(lambda: process.poll() is not None or "WAITING" in cli("show", "w").out, "the step that waits")
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert cli("cancel", "w").code == 8
+    sent = cli("event", "paid", "w", "--id", "e1")
+    assert (sent.code, "event e1 held for the step that waits for it; its saga decides" in sent.out) == (0, True)
+    assert cli("resume", "w", *WITH).code == 3
+    assert ("  held" in cli("events").out, cli.world) == (False, [])
