@@ -38,7 +38,7 @@ from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
-from saga_engine.ports import Advisor, Escalation, Head, Observer, Planner, Source, Store
+from saga_engine.ports import Advisor, Escalation, Head, Meter, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver, enqueue, resume_all, run_fork, say, send, settled
@@ -80,6 +80,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         queue_limit: int,
         escalation: Escalation,
         observers: Sequence[Observer],
+        meters: Sequence[Meter],
         on_wait: Callable[[str, str, float], None] | None,
         policy: Policy | None = None,
         advisor: Advisor | None = None,
@@ -113,7 +114,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             escalation=escalation,
             advisor=advisor,
             semantic=semantic,
-            observers=Observers(observers, start_in_thread),
+            observers=Observers(observers, start_in_thread, meters=meters),
             on_wait=on_wait,
             begin_undo=self._begin_undo,
             limits=limits,
@@ -135,6 +136,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         max_output_bytes: int = MAX_OUTPUT_BYTES,
         on_escalation: Hooks | None = None,
         observers: Sequence[Observer] = (),
+        meters: Sequence[Meter] = (),
         on_wait: Callable[[str, str, float], None] | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
         tool_options: Mapping[str, Any] | None = None,
@@ -146,12 +148,10 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``docs/python-api.md`` has a table of the arguments; times, sizes and ``durability`` are those of ``Settings``.
-        ``tools``: functions or a registry; ``sources``: MCP servers. ``on_escalation``: hooks for each open question
-        (default: a warning in the log). ``observers`` get every durable record, in a thread. ``on_wait(saga_id, owner,
-        seconds)``: called when a resume waits for another owner's lease. ``policy`` authorizes each call. ``secrets``:
-        the names that plans may pass, by tool (None: all). ``planner``: the model that writes plans, and steps when a
-        saga is stuck; ``advisor``: asked instead. ``semantic``: the role of tools that do not declare one.
+        ``docs/python-api.md`` has a table of the arguments. ``tools``: functions or a registry. ``on_escalation``:
+        hooks for each open question (default: a warning in the log). ``on_wait(saga_id, owner, seconds)``: called when
+        a resume waits for another owner's lease. ``secrets``: the names that plans may pass, by tool (None: all).
+        ``planner``: the model that writes plans, and steps when a saga is stuck; ``advisor``: asked instead.
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
         ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
@@ -174,6 +174,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             queue_limit=queue_limit,
             escalation=escalation_of(on_escalation),
             observers=observers,
+            meters=meters,
             on_wait=on_wait,
             policy=with_unlisted(rules, registry),
             advisor=planning.advisor if advisor is None and planning is not None else advisor,

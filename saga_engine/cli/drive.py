@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from saga_engine.api import Coordinator, Engine
     from saga_engine.cli.progress import Progress
     from saga_engine.execution.result import SagaResult
+    from saga_engine.ports import Meter
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -70,11 +71,12 @@ def drive(
     progress: Progress,
     *,
     lasting: bool = False,
+    meters: Sequence[Meter] = (),
 ) -> _T:
     """Run ``work`` with a coordinator, to its end or to Ctrl-C.
 
     ``lasting``: it runs many sagas, not one to show. Then ``progress`` gets no records, uvloop runs if it is installed,
-    and the objects loaded so far are frozen for the garbage collector.
+    and the objects loaded so far are frozen for the garbage collector. ``meters`` measure what becomes durable.
 
     Raises the errors of ``work``, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for the settings of
     policy, escalation and planner: nothing begins without the configured parts.
@@ -86,7 +88,8 @@ def drive(
         # The user of the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())
     with stdout_kept_clean(), progress.reported_logs():
-        job = _drive(store_opened(settings, tools, progress, guards, observed=not lasting), settings, work, progress)
+        opening = store_opened(settings, tools, progress, guards, observed=not lasting, meters=meters)
+        job = _drive(opening, settings, work, progress)
         return _run_lasting(job) if lasting else asyncio.run(job)
 
 
@@ -135,7 +138,13 @@ def configured(settings: Settings) -> dict[str, Any]:
 
 @asynccontextmanager
 async def store_opened(
-    settings: Settings, tools: ToolRegistry, progress: Progress, guards: dict[str, Any], *, observed: bool
+    settings: Settings,
+    tools: ToolRegistry,
+    progress: Progress,
+    guards: dict[str, Any],
+    *,
+    observed: bool,
+    meters: Sequence[Meter] = (),
 ) -> AsyncIterator[Coordinator]:
     """A coordinator with the settings; ``guards``: those of its tables (``configured``)."""
     from saga_engine.api import Coordinator
@@ -152,6 +161,7 @@ async def store_opened(
             queue_limit=settings.queue_limit,
             max_output_bytes=settings.max_output_bytes,
             observers=[progress.observe] if observed else [],
+            meters=meters,
             on_wait=progress.waiting_for_owner,
             **guards,
         ) as coordinator:

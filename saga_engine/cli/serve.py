@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +14,10 @@ from saga_engine.cli.options import DebugOption, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.ports import Meter
     from saga_engine.server.settings import ServerSettings
     from saga_engine.settings import Settings
+    from saga_engine.telemetry import Metrics
     from saga_engine.tools.registry import ToolRegistry
 
 
@@ -128,15 +130,17 @@ def _run(
     from saga_engine.server.listen import serve as served
 
     progress = Progress("serve", {}, many=True)
+    metrics = _metrics()
+    meters = () if metrics is None else (metrics,)
     guards = configured(settings) | {"limits": limits_of(settings)} if guards is None else guards
     listening = bound(chosen)
 
     async def run() -> None:
         async with (
-            store_opened(settings, registry, progress, guards, observed=False) as coordinator,
-            _tenants(settings, registry, chosen, guards) as engines,
+            store_opened(settings, registry, progress, guards, observed=False, meters=meters) as coordinator,
+            _tenants(settings, registry, chosen, guards, meters) as engines,
         ):
-            app = create_app(coordinator, chosen, engines=engines)
+            app = create_app(coordinator, chosen, engines=engines, metrics=metrics)
             await _require_tokens(app.state.desk, note)
             if fill is not None:
                 await fill(coordinator)
@@ -164,9 +168,22 @@ def _run(
         asyncio.run(run())
 
 
+def _metrics() -> Metrics | None:
+    """What this process measures with; None without the extra."""
+    if importlib.util.find_spec("prometheus_client") is None:
+        return None
+    from saga_engine.telemetry import Metrics
+
+    return Metrics()
+
+
 @asynccontextmanager
 async def _tenants(
-    settings: Settings, registry: ToolRegistry, chosen: ServerSettings, guards: dict[str, Any]
+    settings: Settings,
+    registry: ToolRegistry,
+    chosen: ServerSettings,
+    guards: dict[str, Any],
+    meters: Sequence[Meter],
 ) -> AsyncIterator[dict[str, Coordinator]]:
     """The coordinators of the tenants, each on its namespace of the store."""
     from contextlib import AsyncExitStack
@@ -179,7 +196,8 @@ async def _tenants(
         found = {}
         for tenant in chosen.tenants.values():
             there = replace(settings, store=_in_namespace(settings.store, tenant.namespace))
-            opening = store_opened(there, registry, Progress("serve", {}, many=True), guards, observed=False)
+            progress = Progress("serve", {}, many=True)
+            opening = store_opened(there, registry, progress, guards, observed=False, meters=meters)
             found[tenant.name] = await stack.enter_async_context(opening)
         yield found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +14,8 @@ from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.cli.progress import Progress
+    from saga_engine.ports import Meter
     from saga_engine.runtime.worker import Report
 
 
@@ -29,6 +33,10 @@ def worker(
             "--partitions", metavar="LIST", help="The partitions of the queue to serve, such as 0-7,12. Default: all."
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics of this worker at /metrics."),
+    ] = None,
     runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
@@ -42,7 +50,7 @@ def worker(
 
     Examples:
       saga worker --tools booking.tools
-      saga worker --tools tools.py --concurrency 1000 --partitions 0-7
+      saga worker --tools tools.py --metrics 127.0.0.1:9464
       saga worker --tools tools.py --runtime temporal://localhost:7233/default --task-queue trips
     """
     from saga_engine.cli.drive import drive
@@ -62,8 +70,7 @@ def worker(
             "a worker without tools can run no saga", hint="give them with --tools, SAGA_TOOLS or saga.toml"
         )
     if settings.runtime:
-        if partitions is not None:
-            raise typer.BadParameter("a worker of --runtime has a --task-queue instead", param_hint="--partitions")
+        _refuse_in_temporal(partitions, metrics)
         return run_temporal_worker(settings, registry, concurrency=concurrency, as_json=as_json)
     progress = Progress("worker", {}, many=True)
 
@@ -71,7 +78,8 @@ def worker(
         progress.say(f"worker: up to {concurrency} sagas at a time from {coordinator.store.url}")
         return await coordinator.work(concurrency=concurrency, partitions=chosen)
 
-    report = drive(settings, registry, work, progress, lasting=True)
+    with _measured(metrics, progress) as meters:
+        report = drive(settings, registry, work, progress, lasting=True, meters=meters)
     if as_json:
         from msgspec import to_builtins
 
@@ -81,6 +89,26 @@ def worker(
         taken = f"{report.taken} saga{'' if report.taken == 1 else 's'}"
         note(f"worker: stopped after taking {taken} (ended here: {ended})")
     return exit_codes.COMPLETED
+
+
+def _refuse_in_temporal(partitions: str | None, metrics: str | None) -> None:
+    if partitions is not None:
+        raise typer.BadParameter("a worker of --runtime has a --task-queue instead", param_hint="--partitions")
+    if metrics is not None:
+        raise typer.BadParameter("a worker of --runtime has Temporal's own metrics", param_hint="--metrics")
+
+
+@contextmanager
+def _measured(address: str | None, progress: Progress) -> Iterator[Sequence[Meter]]:
+    """A meter whose metrics are served meanwhile, if there is an address."""
+    if address is None:
+        yield ()
+        return
+    from saga_engine.telemetry.exposition import exposed
+
+    with exposed(address) as (metrics, url):
+        progress.say(f"worker: metrics at {url}")
+        yield (metrics,)
 
 
 def _numbers(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Observers: user code that receives durable records. It runs in a thread and within a time limit."""
+"""Observers receive durable records, in a thread and within a time limit; meters measure them, in the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
-from saga_engine.ports import Observer
+from saga_engine.ports import Meter, Observer
 
 _log = logging.getLogger("saga_engine")
 
@@ -22,15 +22,34 @@ InThread = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 
 
 class Observers:
-    """All observers of a process. Each receives one append at a time, in the order of the journals."""
+    """All observers and meters of a process. Each receives one append at a time, in the order of the journals."""
 
     def __init__(
-        self, observers: Sequence[Observer], in_thread: InThread, *, limit_s: float = OBSERVER_LIMIT_S
+        self,
+        observers: Sequence[Observer],
+        in_thread: InThread,
+        *,
+        meters: Sequence[Meter] = (),
+        limit_s: float = OBSERVER_LIMIT_S,
     ) -> None:
         self._each = [_Observed(observer, in_thread, limit_s) for observer in observers]
+        self._meters = tuple(meters)
 
     def __bool__(self) -> bool:
+        return bool(self._each or self._meters)
+
+    @property
+    def listening(self) -> bool:
+        """Whether there are observers."""
         return bool(self._each)
+
+    def measure(self, state: State, records: Sequence[AnyRecord]) -> None:
+        """Have all meters take records that ``state`` has in it. Raises none of their exceptions."""
+        for meter in self._meters:
+            try:
+                meter.measure(state, records)
+            except Exception:  # noqa: BLE001 - a fault of the monitoring is no fault of the saga's
+                _log.exception("meter %r failed", type(meter).__qualname__)
 
     async def tell(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
         """Notify all of them, each within its time limit. Raises none of their exceptions."""
@@ -49,7 +68,9 @@ class MaskedObservers:
 
     async def tell(self, state: State, records: Sequence[AnyRecord]) -> None:
         """Notify all of them of records that ``state`` has in it."""
-        await self._observers.tell(state.saga_id, self._masked(state, records) if state.sensitive else records)
+        self._observers.measure(state, records)
+        if self._observers.listening:
+            await self._observers.tell(state.saga_id, self._masked(state, records) if state.sensitive else records)
 
     def _masked(self, state: State, records: Sequence[AnyRecord]) -> Sequence[AnyRecord]:
         if self._mask is None:

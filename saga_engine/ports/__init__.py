@@ -6,7 +6,7 @@ Everything here is a protocol or a plain message; the rooms behind the ports nev
 from __future__ import annotations
 
 from saga_engine.ports.documents import Document, DocumentKind, DocumentStore, DueDocuments
-from saga_engine.ports.escalation import Escalation, EscalationHook, Observer, Question
+from saga_engine.ports.escalation import Escalation, EscalationHook, Meter, Observer, Question
 from saga_engine.ports.events import (
     Channel,
     Disposition,
@@ -88,6 +88,7 @@ __all__ = [
     "Held",
     "ListedEvent",
     "Load",
+    "Meter",
     "Observer",
     "PagePlace",
     "PastStep",

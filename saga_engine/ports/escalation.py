@@ -1,13 +1,16 @@
-"""Escalation channels and observers."""
+"""Escalation channels, observers and meters."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from saga_engine.core.effects import Direction
-from saga_engine.core.records import Record
+from saga_engine.core.records import AnyRecord, Record
+
+if TYPE_CHECKING:
+    from saga_engine.core.state import State  # its tables are a library that `saga list` does without
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,16 @@ class Escalation:
     remind_s: float = 3600.0
     further_after_s: float = 86400.0
     timeout_s: float = 30.0
+
+
+class Meter(Protocol):
+    """Measures what this process has made durable: each record once, by the process that appended it."""
+
+    def measure(self, state: State, records: Sequence[AnyRecord]) -> None:
+        """Take the records of one append, which ``state`` has in it. It is called in the event loop.
+
+        So it computes a little and waits for nothing. Its exceptions are logged, never passed on.
+        """
 
 
 class Observer(Protocol):

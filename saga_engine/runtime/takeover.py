@@ -171,6 +171,7 @@ class TakeOver:
         )
         ack = await self.writer.append(entry)
         if ack.code == "ok" and self.observers:
+            self.observers.measure(state, first)
             await self.observers.tell(started.saga_id, masked_records(first))
         if ack.code == "full":
             raise QueueFull(
@@ -263,6 +264,8 @@ class TakeOver:
             await self.pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
         if self.observers:
+            evolve(state, record)
+            self.observers.measure(state, [record])
             await self.observers.tell(saga_id, masked_records([record]))
 
     async def _learn_again(self, state: State, records: Sequence[AnyRecord], performer: Performer) -> None:

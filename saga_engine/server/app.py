@@ -20,6 +20,7 @@ from saga_engine.server.console import console
 from saga_engine.server.desk import Desk
 from saga_engine.server.guard import Guard
 from saga_engine.server.jobs import Jobs
+from saga_engine.server.monitoring import monitoring
 from saga_engine.server.openapi import openapi
 from saga_engine.server.operation import Operation
 from saga_engine.server.problems import problem_response
@@ -29,6 +30,7 @@ from saga_engine.server.signin import signin_routes
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.telemetry import Metrics
 
 
 def create_app(
@@ -36,11 +38,12 @@ def create_app(
     settings: ServerSettings | None = None,
     *,
     engines: Mapping[str, Coordinator] | None = None,
+    metrics: Metrics | None = None,
 ) -> Starlette:
-    """The server of a coordinator as an ASGI application: the API under ``/v1``, the console, the probes.
+    """The server of a coordinator as an ASGI application: the API under ``/v1``, the console, the probes, ``/metrics``.
 
-    ``engines``: the coordinators of the tenants that ``settings`` name, each with its own namespace of a store. Raises
-    ``SettingInvalid``.
+    ``engines``: the coordinators of the tenants that ``settings`` name, each with its own namespace of a store.
+    ``metrics``: what the coordinators measure with. Raises ``SettingInvalid``.
     """
     desk = Desk(coordinator, settings or ServerSettings(), engines)
     jobs, listed = Jobs(desk), operations()
@@ -56,7 +59,13 @@ def create_app(
             await asyncio.wait([working])
 
     app = Starlette(
-        routes=[*_probes(desk), *api_routes(desk, listed), *signin_routes(desk), *console(desk)],
+        routes=[
+            *_probes(desk),
+            *api_routes(desk, listed),
+            *signin_routes(desk),
+            *monitoring(desk, metrics),
+            *console(desk),
+        ],
         middleware=[Middleware(Guard, desk=desk)],
         exception_handlers={HTTPException: _unrouted, SagaError: _refused},
         lifespan=lifespan,
