@@ -6,67 +6,18 @@ import asyncio
 import json
 import runpy
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, ToolError, tool
+from saga_engine import Coordinator
+from saga_engine.analysis.replay import Replay
+from saga_engine.analysis.trace_file import read as read_trace
 from saga_engine.api.requests import require_no_events
-from saga_engine.errors import PlanInvalid, RuntimeUnsupported, SagaNotFound
+from saga_engine.errors import PlanInvalid, RuntimeUnsupported
 from saga_engine.runtime.children import Family
-
-WAIT = {"step_id": "paid", "wait": {"event": "paid", "key": "k"}}
-DONE: list[tuple[str, int]] = []
-STUCK: set[int] = set()
-
-
-@tool(undo="unbook")
-async def book(n: int) -> dict[str, int]:
-    """Books; 13 is refused."""
-    if n == 13:
-        raise ToolError("no", error_code="refused", retryable=False)
-    DONE.append(("book", n))
-    return {"n": n}
-
-
-@tool
-async def unbook(n: int) -> dict[str, int]:
-    """Undoes it."""
-    if n in STUCK:
-        raise ToolError("no", error_code="refused", retryable=False)
-    DONE.append(("unbook", n))
-    return {}
-
-
-@tool(sensitive=["card"], undo="refund")
-async def pay(card: str) -> dict[str, str]:
-    """Pays."""
-    return {"receipt": f"of {card}"}
-
-
-@tool
-async def refund(receipt: str) -> dict[str, str]:
-    """Undoes it."""
-    return {}
-
-
-def booking(key: Any, n: Any, **more: Any) -> dict[str, Any]:
-    return {"step_id": key, "tool": "book", "params": {"n": n}, **more}
-
-
-def kid(*steps: dict[str, Any], **given: Any) -> dict[str, Any]:
-    return {"step_id": "trip", "saga": {"plan": {"steps": list(steps)}, "input": given}}
-
-
-def plan(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"steps": list(steps), **more}
-
-
-def opened(url: str) -> AbstractAsyncContextManager[Coordinator]:
-    return Coordinator.open(url, [book, unbook, pay, refund], on_escalation=())
+from tests.children import DONE, STUCK, WAIT, booking, kid, opened, plan, reaches
 
 
 @pytest.fixture
@@ -74,23 +25,6 @@ def url() -> str:
     DONE.clear()
     STUCK.clear()
     return f"memory://{uuid.uuid4().hex}"
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110 - what another task has made durable
-            await asyncio.sleep(0.005)
-
-
-async def reaches(engine: Coordinator, saga_id: str, status: str, *, waits: bool = False) -> None:
-    async def so() -> bool:
-        try:
-            head = await engine.store.head(saga_id)
-        except SagaNotFound:
-            return False
-        return head.status == status and (not waits or b'"waits"' in head.summary)
-
-    await until(so)
 
 
 async def test_the_outputs_of_a_child_are_bound_and_the_child_is_a_saga_of_its_own(url: str) -> None:
@@ -270,3 +204,31 @@ async def test_a_child_with_a_pivot_is_the_pivot_of_its_parent(url: str) -> None
         await engine.submit(plan(pivot, {**booking(2, 13), "kind": "retriable"}), saga_id="p")
         await reaches(engine, "p", "ESCALATED")
         assert ("unbook", 2) not in DONE
+
+
+async def test_a_fork_reuses_a_child_as_a_whole(url: str) -> None:
+    """The fork owns the child's effects: no child is started again, and the fork's failure undoes the old one."""
+    async with opened(url) as engine:
+        first = plan(kid(booking("a", 2)), booking(2, 13))
+        await engine.submit({**first, "on_failure": "pause"}, saga_id="p")
+        await reaches(engine, "p", "ESCALATED")
+        found = await engine.fork("p", plan=plan(kid(booking("a", 2)), booking(2, 4)), new_id="f")
+        assert found.status == "COMPLETED"  # type: ignore[union-attr]
+        assert DONE == [("book", 2), ("book", 4)]
+        assert (await engine.undo("f")).status == "COMPENSATED"  # type: ignore[union-attr]
+        assert DONE[2:] == [("unbook", 4), ("unbook", 2)]
+
+
+async def test_the_trace_of_a_saga_with_children_is_replayed(url: str) -> None:
+    """The engine decides the same from the journal, forward and backward, in plans and in sessions."""
+    async with opened(url) as engine:
+        await engine.run(plan(kid(booking("a", 2)), booking(2, 13)), saga_id="p")
+        async with engine.session("s") as s:
+            point = s.savepoint()
+            await s.saga(plan(booking("a", 3)))
+            await s.rollback(point)
+        for saga_id in ("p", "p.trip", "p.trip-undo", "s", "s.1", "s.1-undo"):
+            (trace,) = read_trace(line.encode() + b"\n" for line in await engine.trace(saga_id, full=True))
+            replay = Replay(trace, engine.tools, together_ms=10**9)
+            assert len(list(replay.run())) == len(trace.entries) - 1
+            assert replay.divergence is None, saga_id

@@ -106,6 +106,16 @@ class SyncSession:
         wait_for = functools.partial(self.session.wait_for, event, key=key, schema=schema)
         return self.run(lambda: wait_for(timeout_s=timeout_s, on_timeout=on_timeout, undo=undo))
 
+    def saga(
+        self,
+        plan: Any = None,
+        *,
+        template: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Any:
+        """Run ``Session.saga`` and wait for it."""
+        return self.run(lambda: self.session.saga(plan, template=template, input=input))
+
     def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
         """``Session.tool``, with a function that blocks."""
 

@@ -78,6 +78,12 @@ class Fingerprints:
             made = self.of_call(state, index, ask.as_params(record))
             if made is not None:
                 self._found[index] = made
+        elif isinstance(record, r.StepWaiting) and record.on == "child" and record.direction == FORWARD:
+            index = state.plan.by_key[record.step]
+            self._found.pop(index, None)
+            made = self.of_call(state, index, state.plan.steps[index].params.resolve(StateScope(state)))
+            if made is not None:
+                self._found[index] = made
         elif isinstance(record, r.StepSkipped):
             self.skip(state, state.plan.by_key[record.step])
         elif isinstance(record, r.StepSucceeded) and record.via in (compute.VIA, each.VIA):

@@ -433,7 +433,7 @@ def tools_of(trace: Trace) -> set[str]:
             names.update(record.tools, record.undos.values())
             for step in record.steps:
                 names |= _tools_of_step(step)
-    return names
+    return names - {""}  # of built-in steps
 
 
 class Changed(NamedTuple):

@@ -276,6 +276,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         *,
         detach: bool,
     ) -> Handle:
+        source = await self.templates.expanded(source)
         submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
         name = submission.saga_id
         present = self.supervisor.find(name)
@@ -323,6 +324,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         handle = partial(session_handle, self.store, self.supervisor, self.tools, limits=self.limits)
         made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
         made.adopt = partial(self._registration.adopt, name)
+        made.expanded = self.templates.expanded
         made.bring(*tools)
         async with opened(made, handle, body) as session:
             yield session
@@ -353,7 +355,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms(), self.limits)
         step = None if run_from is None else str(run_from)
-        fork = await forking.look(plan, new_id, step)
+        fork = await forking.look(None if plan is None else await self.templates.expanded(plan), new_id, step)
         return (
             fork
             if dry_run

@@ -11,6 +11,7 @@ from saga_engine.api.engine import PlanSource
 from saga_engine.api.requests import problems_of, simulated
 from saga_engine.errors import PlannerUnavailable, Problem, SagaNotFound, SettingInvalid
 from saga_engine.execution.ids import other_plan
+from saga_engine.execution.templates import Templates
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.values import plain
 from saga_engine.policy.rules import Policy
@@ -99,8 +100,12 @@ class Plans:
         *,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
-        """The problems of a plan with the tools of this coordinator; an empty list if it can be submitted."""
-        return problems_of(plan, input, self.tools, limits=self.limits)
+        """The problems of a plan with the tools of this coordinator; an empty list if it can be submitted.
+
+        Of a child that is a template nothing is checked: ``submit`` and ``simulate`` read its plan from the store.
+        """
+        found = problems_of(plan, input, self.tools, limits=self.limits)
+        return [problem for problem in found if problem.code != "saga-template"]
 
     async def simulate(
         self,
@@ -112,4 +117,5 @@ class Plans:
 
         The simulated tools behave as declared (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
-        return await simulated(plan, input, self.tools, limits=self.limits)
+        source = await Templates(self.store.documents(), self.tools).expanded(plan)
+        return await simulated(source, input, self.tools, limits=self.limits)

@@ -124,11 +124,13 @@ class Schedules:
             pause_after=pause_after,
         )
         check_tags(tags_of(check_name(name), body))
-        found = await Templates(self._store.documents(), self._tools).get(template)
+        templates = Templates(self._store.documents(), self._tools)
+        found = await templates.get(template)
+        plan = await templates.expanded(found.plan)
         given = found.checked_input(input)
         if check_tools:
-            submission_of(found.plan, "checked", given, self._tools)
-        elif problems := check_plan(load_plan(found.plan), None, input=given):
+            submission_of(plan, "checked", given, self._tools)
+        elif problems := check_plan(load_plan(plan), None, input=given):
             raise PlanInvalid(problems)
         body.next_ms = timetable.next_after(now_ms)
         for _ in range(_TRIES):

@@ -58,21 +58,29 @@ def check(
         loaded = load_checked(plan_source(plan), registry, input=values or None)
         require_used(values, loaded)
         steps, warnings = len(loaded.steps), lookalikes(loaded)
-        problems = check_plan(loaded, registry, input=values or None)
+        problems, unread = _without_templates(check_plan(loaded, registry, input=values or None))
+        warnings += unread
         if not problems and settings.runtime:
             warnings += runtime_warnings(loaded)
         if not problems:
             limits.check_steps(steps)
-        if registry is not None and not problems:
+        if registry is not None and not (problems or unread):
             warnings += [each for each in warnings_of(loaded, registry) if each not in warnings]
             warnings += limits.warnings(loaded)
             compiled = compile_plan(loaded, registry, input=values or None)
             warnings += policy_warnings(settings, compiled)
             warnings += runtime_tool_warnings(settings, compiled)
     except PlanInvalid as error:
-        problems = error.problems
+        problems, unread = _without_templates(error.problems)
+        warnings += unread
     tell_problems(problems, settings, as_json=as_json, steps=steps, warnings=warnings)
     return exit_codes.PLAN_INVALID if problems else exit_codes.COMPLETED
+
+
+def _without_templates(found: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
+    """The problems, and those children that are templates: their plans are in the store, which no check reads."""
+    unread = [each for each in found if each.code == "saga-template"]
+    return [each for each in found if each.code != "saga-template"], unread
 
 
 def tell_problems(

@@ -14,7 +14,7 @@ import msgspec
 from saga_engine.core.records import CallAdded, SagaStarted
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition, Bounds, compile_grown
-from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Kind
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.operator_limits import Limits
@@ -105,6 +105,7 @@ class Growth:
     def call_of(record: CallAdded, index: int, by_key: Mapping[str, int], catalog: ToolCatalog | None) -> CompiledStep:
         """The step of a session's call. Its params are values: they contain no bindings. Raises ``PlanInvalid``."""
         deps = tuple(sorted(by_key[key] for key in record.after))
+        kind: Kind = "read" if record.read else "irreversible" if record.irreversible else "compensatable"
         if record.builtin:
             return compile_builtin(
                 index,
@@ -116,6 +117,7 @@ class Growth:
                 undo=record.undo,
                 undo_params=record.undo_params,
                 more=UndoMore(record.undo_each, record.undo_then),
+                kind=kind,
             )
         return compile_call(
             index,
@@ -127,7 +129,7 @@ class Growth:
             undo=record.undo,
             undo_params=record.undo_params,
             more=UndoMore(record.undo_each, record.undo_then),
-            kind="read" if record.read else "irreversible" if record.irreversible else "compensatable",
+            kind=kind,
             timeout_s=record.timeout_s,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid, StoreRefused, TemplateNotFound
+from saga_engine.execution.child_templates import with_templates
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _REFERENCE: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:@([1-9][0-9]{0,8}))?", re.ASCII)
-#: A template is checked without its input: what only a submission can give is not missing yet.
-_LATER: Final = "binding-input-missing"
+#: What only a submission can give is not missing yet: input, and the plans of children that are templates.
+_LATER: Final = frozenset({"binding-input-missing", "saga-template"})
 #: Writers that put the same template at the same time take turns.
 _TRIES: Final = 20
 _PAGE: Final = 1000
@@ -94,6 +95,7 @@ class Templates:
         The plan is checked like one that is submitted, but for values of its input that a submission gives. A plan
         without a name gets that of the template. Raises ``PlanInvalid`` and ``SettingInvalid``.
         """
+        await self._require_children(name, plan, with_tools=with_tools)
         body = msgspec.json.encode(
             self._checked(_named(name), plan, input_schema, with_tools=with_tools), order="deterministic"
         )
@@ -119,8 +121,8 @@ class Templates:
         try:
             loaded = load_checked(source, catalog)
         except PlanInvalid as error:
-            raise PlanInvalid([each for each in error.problems if each.code != _LATER]) from None
-        problems = [each for each in check_plan(loaded, catalog) if each.code != _LATER]
+            raise PlanInvalid([each for each in error.problems if each.code not in _LATER]) from None
+        problems = [each for each in check_plan(loaded, catalog) if each.code not in _LATER]
         schema: dict[str, Any] | None = None if input_schema is None else plain(dict(input_schema))
         if schema is not None and (why := ValueSchema(schema).problem()):
             problems.append(Problem("template-input", "$.input_schema", f"it is no JSON Schema: {why}"))
@@ -161,6 +163,16 @@ class Templates:
         template = await self.get(reference)
         template.checked_input(given)
         return template.plan, template.reference
+
+    async def expanded(self, plan: Plan | Source) -> Plan | Source:
+        """The plan with the plans of those children that are templates. Raises ``PlanInvalid``."""
+        return await with_templates(plan, self.get)
+
+    async def _require_children(self, name: str, plan: Plan | Source, *, with_tools: bool) -> None:
+        """Check the plan with its children that are templates. They are stored by name, and read by each submission."""
+        whole = await with_templates(plan, self.get, within=name)
+        if whole is not plan:
+            self._checked(_named(name), whole, None, with_tools=with_tools)
 
     async def list(self) -> Sequence[tuple[str, Sequence[int]]]:
         """The names of all templates, each with its versions."""

@@ -7,7 +7,10 @@ were when the parent was submitted (``execution.templates``), so a later version
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.bindings import Binder, Template
@@ -17,10 +20,11 @@ from saga_engine.plan.compiled import CompiledChild, CompiledStep
 from saga_engine.plan.draft import Draft, draft
 from saga_engine.plan.limits import MAX_CHILD_DEPTH
 from saga_engine.plan.problems import Problems
+from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from saga_engine.plan.model import Plan
     from saga_engine.plan.problems import Path
@@ -29,8 +33,35 @@ if TYPE_CHECKING:
 _LATER: Final = "binding-input-missing"
 
 
+class Above(Protocol):
+    """What a child needs of the plan that it is in."""
+
+    @property
+    def problems(self) -> Problems:
+        """Gets its problems, too."""
+        ...
+
+    @property
+    def by_key(self) -> Mapping[str, int]:
+        """The steps that its input may bind."""
+        ...
+
+    @property
+    def level(self) -> int:
+        """How many levels it is below the first plan."""
+        ...
+
+
+class _Session(NamedTuple):
+    """A session as a plan: its values bind nothing."""
+
+    problems: Problems
+    by_key: Mapping[str, int] = MappingProxyType({})
+    level: int = 0
+
+
 def compile_child(
-    above: Draft, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, path: Path
+    above: Above, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, path: Path
 ) -> CompiledChild | None:
     """The child of the ``saga`` step at ``path`` of the plan ``above``; None: there is no plan that can be read."""
     from saga_engine.plan.model import load_plan  # pydantic is loaded with it
@@ -42,7 +73,7 @@ def compile_child(
             problems.add("saga-invalid", path, "a child saga has a plan or a template", "give one of the two")
         else:
             message = f"the plan of the template {cut(body['template'], 80)} is not known here"
-            hint = "templates are in the store: submit the plan, or give the child's plan itself"
+            hint = "a submission reads it from its store; where there is none, give the child's plan itself"
             problems.add("saga-template", (*path, "template"), message, hint)
         return None
     if above.level >= MAX_CHILD_DEPTH:
@@ -59,6 +90,7 @@ def compile_child(
         problems.add("saga-invalid", (*path, "plan", "task_id"), "a child saga cannot choose its id", hint)
     made = _draft(plan, body, params, catalog, above.level + 1)
     _relay(problems, _unknown_only(made, params), (*path, "plan"))
+    schema = _input_schema(problems, {**plan.input, **_known(body, params)}, body, params, path)
     steps = list(made.steps)
     last = made.final.steps[len(steps) :] if made.final is not None else []
     return CompiledChild(
@@ -67,6 +99,7 @@ def compile_child(
         steps=[*steps, *last],
         input=plan.input,
         given=Binder(above.by_key, Problems()).template(dict(body.get("input") or {}), "", path),
+        input_schema=schema,
         template=str(body.get("template") or "") if "@" in str(body.get("template")) else "",
         children=sum(1 + step.child.children for step in steps if step.child is not None),
         sensitive=_sensitive([*steps, *last]),
@@ -74,12 +107,45 @@ def compile_child(
 
 
 def _draft(plan: Plan, body: Mapping[str, Any], params: Template, catalog: ToolCatalog | None, level: int) -> Draft:
-    bound = _bound(params)
-    known = {name: value for name, value in (body.get("input") or {}).items() if name not in bound}
     check_from = 0 if catalog is not None else len(plan.steps)
-    made = draft(plan, catalog, known, None, None, check_from=check_from, child=compile_child, level=level)
+    made = draft(
+        plan, catalog, _known(body, params), None, None, check_from=check_from, child=compile_child, level=level
+    )
     examine(made)
     return made
+
+
+def _known(body: Mapping[str, Any], params: Template) -> dict[str, Any]:
+    """The values of the child's input that are known before it starts."""
+    bound = _bound(params)
+    return {name: value for name, value in (body.get("input") or {}).items() if name not in bound}
+
+
+def _input_schema(
+    problems: Problems, known: Mapping[str, Any], body: Mapping[str, Any], params: Template, path: Path
+) -> dict[str, Any] | None:
+    """The schema that the child's input must have. What is bound is checked when it starts."""
+    schema: dict[str, Any] | None = body.get("input_schema")
+    if schema is None:
+        return None
+    check = ValueSchema(schema)
+    if why := check.problem():
+        problems.add("saga-input", (*path, "input_schema"), f"it is no JSON Schema: {why}")
+        return None
+    for where, message in check(known) if not _bound(params) else ():
+        hint = "the schema is 'input_schema' of the step"
+        problems.add("saga-input", (*path, "input", *where), message, hint)
+    return schema
+
+
+def session_child(body: Mapping[str, Any], catalog: ToolCatalog | None) -> CompiledChild:
+    """The child of a session's ``saga`` step, whose input consists of values. Raises ``PlanInvalid``."""
+    above = _Session(Problems())
+    params = Template({KIND: dict(body)}, None, ())
+    made = compile_child(above, body, params, catalog, (KIND,))
+    if made is None or above.problems:
+        above.problems.refuse()
+    return replace(made, given=Template(dict(body.get("input") or {}), None, ()))
 
 
 def _bound(params: Template) -> frozenset[str]:
@@ -116,3 +182,12 @@ def _sensitive(steps: list[CompiledStep]) -> dict[str, list[str]]:
         if step.child is not None:
             found |= step.child.sensitive
     return found
+
+
+def check_input(child: CompiledChild, given: Mapping[str, Any] | None) -> None:
+    """Raises ``PlanInvalid`` if the input of a child does not have the form that it declares."""
+    if child.input_schema is None:
+        return
+    found = ValueSchema(child.input_schema)({**child.input, **(given or {})})
+    if found:
+        raise PlanInvalid([Problem("saga-input", json_path(("input", *path)), message) for path, message in found])

@@ -308,7 +308,8 @@ CompiledCall = Serving | CompiledRollback | CompiledRead
 class CompiledChild:
     """The plan of a child: as JSON, and what its parent knows of it.
 
-    ``steps`` are those of ``finally``, too. ``given`` is the input that the parent gives it, ``input`` the plan's own.
+    ``steps`` are those of ``finally``, too. ``given`` is the input that the parent gives it, ``input`` the plan's own,
+    and ``input_schema`` says what both together must be. ``template``: the ``NAME@VERSION`` that the plan comes from.
     ``children``: how many sagas it starts in turn, on all levels. ``sensitive`` is as in ``CompiledPlan``.
     """
 
@@ -317,6 +318,7 @@ class CompiledChild:
     steps: list[CompiledStep]
     input: Mapping[str, Any]
     given: Params
+    input_schema: dict[str, Any] | None = None
     template: str = ""
     children: int = 0
     sensitive: dict[str, list[str]] = field(default_factory=dict)

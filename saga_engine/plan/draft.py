@@ -310,31 +310,7 @@ class _Drafter:
             kind = "read" if written.key in (self._reads or ()) else "compensatable"
         if index in self._compensates or self._end:
             kind = self._kind(index, written, None)
-        schema = dict(OUTPUT) if child is None else child.output_schema()
-        spec = replace(
-            builtin_spec(CHILD, body),
-            output_schema=schema,
-            effect="read" if kind == "read" else "write",
-            semantic="never",
-        )
-        undo = CompiledRollback("", spec, Template({}, None, ()), DEFAULT.retry, DEFAULT.timeout_s, needs_output=False)
-        return CompiledStep(
-            index=index,
-            step_id=written.step_id,
-            key=written.key,
-            name=written.title,
-            kind=kind,
-            tool="",
-            spec=spec,
-            params=params,
-            rollback=None if kind == "read" else undo,
-            retry=DEFAULT.retry,
-            timeout_s=DEFAULT.timeout_s,
-            deps=(),
-            data_deps=frozenset(),
-            builtin=CHILD,
-            child=child,
-        )
+        return child_step(index, written.step_id, written.key, written.title, params, body, kind, child)
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
         if self._end:
@@ -558,3 +534,40 @@ def compile_read(declared: ToolSpec, forward: Template, spec: ToolSpec | None) -
 
 def _retry(written: Retry | None, default: RetryPolicy) -> RetryPolicy:
     return default if written is None else written.policy(default)
+
+
+def child_step(  # noqa: PLR0917
+    index: int,
+    step_id: int | str,
+    key: str,
+    name: str,
+    params: Template,
+    body: Any,
+    kind: Kind,
+    child: CompiledChild | None = None,
+) -> CompiledStep:
+    """A step that runs another saga. What undoes it is no call, so its ``rollback`` has no tool."""
+    spec = replace(
+        builtin_spec(CHILD, body),
+        output_schema=dict(OUTPUT) if child is None else child.output_schema(),
+        effect="read" if kind == "read" else "write",
+        semantic="never",
+    )
+    undo = CompiledRollback("", spec, Template({}, None, ()), DEFAULT.retry, DEFAULT.timeout_s, needs_output=False)
+    return CompiledStep(
+        index=index,
+        step_id=step_id,
+        key=key,
+        name=name,
+        kind=kind,
+        tool="",
+        spec=spec,
+        params=params,
+        rollback=None if kind == "read" else undo,
+        retry=DEFAULT.retry,
+        timeout_s=DEFAULT.timeout_s,
+        deps=(),
+        data_deps=frozenset(),
+        builtin=CHILD,
+        child=child,
+    )

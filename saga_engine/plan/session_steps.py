@@ -7,12 +7,15 @@ Only the params of an undo may bind, and only to the output and the key of the c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from saga_engine.plan.bindings import OwnBinder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerated
+from saga_engine.plan.child import KIND as CHILD
+from saga_engine.plan.child_plans import session_child
 from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledStep, Kind, Params
-from saga_engine.plan.draft import DEFAULT, compile_read, undo_retry
+from saga_engine.plan.draft import DEFAULT, child_step, compile_read, undo_retry
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.undo_params import UndoParams
@@ -82,6 +85,8 @@ def builtin_body(word: str, body: Any) -> Any:
     """The body of a built-in step. Raises ``PlanInvalid``."""
     from saga_engine.plan.model import form_of
 
+    if word == CHILD:
+        body = {"input": {}, **body}
     problems = Problems()
     written = body if word == "sleep" and not isinstance(body, dict) else form_of(word, body, problems)
     if written is not None:
@@ -105,9 +110,18 @@ def compile_builtin(
     undo: str | None = None,
     undo_params: Mapping[str, Any] | None = None,
     more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
+    kind: Kind = "read",
 ) -> CompiledStep:
-    """A built-in step of a session. Its body consists of values, too. Raises ``PlanInvalid`` as ``compile_call``."""
+    """A built-in step of a session. Its body consists of values, too. Raises ``PlanInvalid`` as ``compile_call``.
+
+    ``kind`` is that of a child saga.
+    """
     values = Template(params, None, ())
+    if word == CHILD:
+        body = params[word]
+        step_id = int(key) if key.isdecimal() else key
+        made = child_step(index, step_id, key, word, values, body, kind, session_child(body, None))
+        return replace(made, deps=deps, data_deps=frozenset(deps))
     return CompiledStep(
         index=index,
         step_id=int(key) if key.isdecimal() else key,

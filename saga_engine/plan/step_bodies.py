@@ -114,6 +114,9 @@ class Child(Model):
     template: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None, description="In place of a plan: the name of a template in the store, or 'NAME@VERSION'."
     )
+    input_schema: Values | None = Field(
+        None, description="The JSON Schema of the child's input; a template brings its own."
+    )
     input: Values = Field(
         default_factory=dict, description="The input of the child. It may bind: {'city': '$output.step_1.city'}."
     )

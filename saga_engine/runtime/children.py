@@ -36,6 +36,7 @@ from saga_engine.errors import (
 )
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.result import Handle
+from saga_engine.plan.child_plans import check_input
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
@@ -171,6 +172,7 @@ class Family:
         assert compiled is not None, "a saga is driven only with its plan at hand"
         plan = load_plan(compiled.plan)
         given = child.input_of(state, index) or None
+        check_input(compiled, given)
         self._limits.check_steps(len(plan.steps))
         return Submission(
             saga_id=saga_id,

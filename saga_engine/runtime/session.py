@@ -28,6 +28,8 @@ from saga_engine.errors import (
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.model import Plan
+from saga_engine.plan.parser import Source
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.driver import ALERT_GRACE_S
 from saga_engine.runtime.link import Link
@@ -85,6 +87,8 @@ class Session(SessionSteps):
         self.link = Link(self._on_durable, self._on_driver)
         #: How a message reaches the session when no process drives it.
         self.deliver: Callable[[Message], Awaitable[SagaResult]] | None = None
+        #: Reads the plans of children that are templates.
+        self.expanded: Callable[[Plan | Source], Awaitable[Plan | Source]] | None = None
         #: Registers a tool that the agent brings.
         self.adopt: Callable[[Any], bool] | None = None
         #: The tools that can be called.
@@ -541,10 +545,10 @@ class Session(SessionSteps):
         for record in records:
             if isinstance(record, r.CallAdded):
                 self._wanted.pop(int(record.step), None)
-            elif isinstance(record, r.StepSucceeded | r.StepFailed | r.StepBlocked):
+            elif isinstance(record, r.StepSucceeded | r.StepFailed | r.StepBlocked | r.ChildEnded):
                 if record.direction == FORWARD:
                     self._settle(record.step)
-                elif isinstance(record, r.StepSucceeded):
+                elif isinstance(record, r.StepSucceeded) or getattr(record, "status", "") in (t.COMPENSATED, t.WAIVED):
                     self._undone.add(record.step)
             elif isinstance(record, r.PartialCompensationRequested):
                 self._latest = None

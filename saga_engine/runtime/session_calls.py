@@ -274,6 +274,8 @@ def difference(state: State, key: str, record: r.CallAdded) -> str | None:
         before, now = (mask.params(params, *tools_of_step(step)) for params in (step.params.raw, record.params))
         where = "" if before != now else ": they differ in what is not shown"
         return f"the params of {step.tool or step.builtin} were {cut(before, 200)}, and now {cut(now, 200)}{where}"
+    if step.child is not None:
+        return None
     undo = step.rollback.tool if step.rollback is not None else None
     if undo == record.undo and step.rollback is not None and _more_of(step.rollback) != _more_in(record):
         return f"the undo of {step.tool} by {undo} was followed by other calls than now"

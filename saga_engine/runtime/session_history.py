@@ -13,7 +13,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD
 from saga_engine.core.session_records import opening_of
 
-_SETTLED = (r.StepSucceeded, r.StepFailed, r.StepBlocked, r.QuestionResolved, r.ApprovalExpired)
+_SETTLED = (r.StepSucceeded, r.StepFailed, r.StepBlocked, r.ChildEnded, r.QuestionResolved, r.ApprovalExpired)
 
 
 @dataclass(slots=True)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import json
 
 from saga_engine.core import records as r
 from saga_engine.core.states import COMPENSATED, COMPENSATING, RESOLVED
 from saga_engine.errors import SessionEnded
+from saga_engine.plan.child import KIND as CHILD
+from saga_engine.plan.child_plans import check_input, session_child
+from saga_engine.plan.model import Plan
+from saga_engine.plan.parser import Source, read_source
 from saga_engine.plan.session_steps import builtin_body
 from saga_engine.plan.values import cut, plain
 from saga_engine.runtime.session_calls import call_record, with_undo
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from saga_engine.core.state import State
     from saga_engine.execution.result import Handle, SagaResult
     from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.runtime.session_history import Recorded
 
 
 class SessionSteps:
@@ -29,6 +37,9 @@ class SessionSteps:
         _unheard: set[str]
         _complete: bool
         _handle: Handle | None
+        _live: bool
+        _recorded: Recorded
+        expanded: Callable[[Plan | Source], Awaitable[Plan | Source]] | None
 
         def _here(self) -> State: ...
 
@@ -136,6 +147,68 @@ class SessionSteps:
         if undo is not None:
             record = with_undo(record, undo, self.catalog)
         return await self._result(await self._placed(record), record)
+
+    async def saga(
+        self,
+        plan: Plan | Source | None = None,
+        *,
+        template: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Any:
+        """Run a child saga, as a ``saga`` step of a plan does; returns its id and the outputs of its steps.
+
+        It has a plan, or a ``template`` of the store (``NAME`` or ``NAME@VERSION``), whose version is journalled; no
+        other call may begin while the first life of the agent reads it. If the child asks an operator, this waits.
+        Raises ``PlanInvalid``, ``CallFailed`` if the child did not complete, and ``RuntimeError``; else as ``call``.
+        """
+        if (plan is None) == (template is None):
+            raise TypeError("give either a plan or a template")
+        given = {"input": dict(input or {})}
+        if template is not None:
+            body = {**given, "template": template}
+            known = self._recorded_child(body)
+        else:
+            assert plan is not None
+            body = {**given, "plan": json.decode(plan.json_bytes) if isinstance(plan, Plan) else read_source(plan)}
+            known = None
+        if known is None:
+            place = len(self._made)
+            assert self.expanded is not None
+            whole = await self.expanded({"steps": [{"step_id": 1, CHILD: body}]})
+            assert isinstance(whole, Mapping)
+            if len(self._made) != place:
+                raise RuntimeError("a call began while the template of a child saga was read: await the saga alone")
+            known = child_record(whole["steps"][0][CHILD], self.catalog)
+        return await self._result(await self._placed(known), known)
+
+    def _recorded_child(self, body: dict[str, Any]) -> r.CallAdded | None:
+        """The child that another life of the agent started at this place with this template and input."""
+        place = len(self._made)
+        if self._live or place >= len(self._recorded.keys):
+            return None
+        step = self._here().plan.steps[self._here().plan.by_key[self._recorded.keys[place]]]
+        found = step.params.raw.get(CHILD)
+        if step.builtin != CHILD or not isinstance(found, dict):
+            return None
+        if str(found.get("template", "")).partition("@")[0] != body["template"].partition("@")[0]:
+            return None
+        if "@" in body["template"] and found["template"] != body["template"]:
+            return None
+        return child_record({**found, "input": body["input"]}, self.catalog)
+
+
+def child_record(body: Mapping[str, Any], catalog: ToolCatalog) -> r.CallAdded:
+    """The record of a child saga, without its position. Raises ``PlanInvalid``, ``ValueNotJson``."""
+    record = builtin_record(CHILD, body)
+    made = session_child(record.params[CHILD], catalog)
+    check_input(made, record.params[CHILD]["input"])
+    kind = made.kind()
+    return msgspec.structs.replace(
+        record,
+        read=kind == "read",
+        irreversible=kind in {"pivot", "irreversible"},
+        sensitive={name: list(params) for name, params in made.sensitive.items()},
+    )
 
 
 def builtin_record(word: str, body: Any) -> r.CallAdded:

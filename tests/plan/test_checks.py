@@ -151,6 +151,11 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("saga-template", [{"saga": {"template": "trip"}}], "$.steps[0].saga.template"),
     ("saga-depth", [nested(4)], "$.steps[0]" + ".saga.plan.steps[0]" * 3 + ".saga.plan"),
     ("saga-children", [nested(1, 101)], "$.steps"),
+    (
+        "saga-input",
+        [{"saga": {**nested(1)["saga"], "input_schema": {"required": ["n"]}}}],
+        "$.steps[0].saga.input",
+    ),
     ("ask-invalid", [{"ask": {"question": " "}}], "$.steps[0].ask.question"),
     ("ask-invalid", [{"ask": {"question": "?", "options": []}}], "$.steps[0].ask.options"),
     ("ask-invalid", [{"ask": {"question": "?", "options": ["a", "A"]}}], "$.steps[0].ask.options"),
@@ -253,7 +258,7 @@ def test_no_code_is_without_a_test() -> None:
         "plan-unreadable",
     }
     growing = {"limit-additions", "secret-not-allowed", "tool-not-allowed"}
-    elsewhere = {"finally-invalid", "template-input", "template-task-id"}  # test_final_steps, test_templates
+    elsewhere = {"finally-invalid", "saga-cycle", "template-input", "template-task-id"}  # test_…templates, test_final_…
     assert {code for code, _, _ in CASES} | loading | growing | elsewhere == CODES
 
 
