@@ -23,4 +23,5 @@ def test_killed_anywhere_in_a_list(
 ) -> None:
     """Before and after each append and each call, forward and backward, one item after the other and in lanes."""
     matrix = Matrix(processes, new_place, server_url, plan, variant)
-    judged(all_ways(lambda way: killed_once(matrix, way)), at_least=24)
+    # The items of lanes share appends.
+    judged(all_ways(lambda way: killed_once(matrix, way)), at_least=16 if plan == "lanes" else 24)
