@@ -46,6 +46,24 @@ def waiting(on_timeout: Any) -> tuple[State, list[r.AnyRecord]]:
     return state, records
 
 
+def test_of_messages_that_are_read_together_the_first_ends_the_wait() -> None:
+    """An event that comes behind a cancel is late although nothing has been decided between them; one before it is not.
+
+    Else a payment would be consumed by a saga that is undone, and nobody would know of it.
+    """
+    for order, code in ((("cancel", "event"), LATE), (("event", "cancel"), "")):
+        state, records = waiting("fail")
+        found = []
+        for name in order:
+            message = CONTENDERS[name]
+            assert message is not None
+            found.append(answer(state, message, 2_000))
+            evolve(state, found[-1])
+        settle(state, records, 2_000)
+        assert getattr(found[order.index("event")], "code", "") == code
+        assert state.status in (t.COMPENSATING, t.COMPENSATED)
+
+
 def ends_of(records: list[r.AnyRecord]) -> list[str]:
     """The records that end the first wait: an outcome of its step, or the turn of the saga while it was open."""
     found = []

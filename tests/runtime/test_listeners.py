@@ -172,7 +172,7 @@ async def test_an_observer_that_never_returns_stops_no_saga(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is left behind after its time; the other observers see everything, and the log says who missed what."""
-    monkeypatch.setattr(composition, "Observers", lambda each, run: Observers(each, run, limit_s=0.01))
+    monkeypatch.setattr(composition, "Observers", lambda each, run, **more: Observers(each, run, limit_s=0.01, **more))
     seen: list[str] = []
 
     def blocks(_saga_id: str, _record: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import Turning
 from saga_engine.core.waits import Wait
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.wait import key_of, misfit, timeout_ms
@@ -68,6 +69,9 @@ def arrived(state: State, step: str, event: Event, now: int) -> r.AnyRecord:
     wait = state.waits.get(index)
     if wait is None or wait.about != {"event": event.name, "key": event.key}:
         why = f"step {step} does not wait for the event {event.name} (any more)"
+        return r.MessageRefused(at=now, message=event.id, code=LATE, reason=why)
+    if isinstance(state.phase, Turning):  # a cancel was read with it, and nothing is decided yet
+        why = f"step {step} waits no more: the saga turns around ({state.phase.reason})"
         return r.MessageRefused(at=now, message=event.id, code=LATE, reason=why)
     if wait.due is not None and wait.due <= now:
         why = f"step {step} waited until its time-out, which has passed"
