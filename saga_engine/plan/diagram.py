@@ -20,6 +20,7 @@ _LABEL_CHARS: Final = 60
 _COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "PENDING": ("#f6f8fa", "#8c959f"),
     "RUNNING": ("#ddf4ff", "#0969da"),
+    "WAITING": ("#ddf4ff", "#54aeff"),
     "SUCCEEDED": ("#dafbe1", "#1a7f37"),
     "FAILED": ("#ffebe9", "#cf222e"),
     "IN_DOUBT": ("#fbefff", "#8250df"),
@@ -114,14 +115,22 @@ def undo_text(rollback: CompiledRollback) -> str:
 def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
     # A list stands for the calls of its items, until these are steps.
     call = step if step.each is None else step.each.item
-    tool = f"{call.tool}, for each item" if step.each is not None else step.tool or step.builtin
+    tool = f"{call.tool}, for each item" if step.each is not None else step.tool or _builtin(step)
     lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, tool]
     if call.rollback is not None:
-        lines.append(f"undo: {undo_text(call.rollback)}")
+        lines.append("undo: that of its steps" if step.child is not None else f"undo: {undo_text(call.rollback)}")
     status = _status(step, statuses)
     if status:
         lines.append(status)
     return [printable(line, _LABEL_CHARS) for line in lines]
+
+
+def _builtin(step: CompiledStep) -> str:
+    """The word of a built-in step; a child saga is drawn as one step that names its own."""
+    if step.child is None:
+        return step.builtin
+    keys = ", ".join(inner.key for inner in step.child.steps)
+    return f"{step.builtin} {step.child.template}".rstrip() + f": {keys}"
 
 
 def _status(step: CompiledStep, statuses: Mapping[str, str] | None) -> str:

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from saga_engine.core.states import STEP_STATES
 from saga_engine.plan import diagram
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
@@ -63,6 +64,22 @@ def test_statuses_colour_the_steps():
     assert "class s0,s2 SUCCEEDED" in text
     assert "class s1 FAILED" in text
     assert text.count("classDef") == 2
+
+
+def test_each_status_of_a_step_has_a_colour():
+    """Also that of a step that waits."""
+    names = [f"n{status}" for status in STEP_STATES]
+    text = diagram.mermaid(compiled(*names), {str(at): status for at, status in enumerate(STEP_STATES)})
+    assert text.count("classDef") == len(STEP_STATES)
+
+
+def test_a_child_saga_names_its_steps():
+    """It is one step with the keys of the child's steps, which undo it; one that only reads has no undo."""
+    writes = {"tool": "t", "rollback": {"tool": "u", "params": {}}}
+    for inner, undo in ((writes, r"\nundo: that of its steps"), ({"tool": "t", "kind": "read"}, "")):
+        child = {"plan": {"steps": [{"step_id": key, **inner} for key in "ab"]}, "template": "trip@2"}
+        plan = compile_plan(load_plan({"steps": [{"step_id": "x", "saga": child}]}), None)
+        assert rf'label="x · saga\nsaga trip@2: a, b{undo}"' in diagram.dot(plan)
 
 
 def test_a_plan_is_read_as_by_check(cli, book):

@@ -366,6 +366,18 @@ OF_CALLS = [
         "saga_engine/core/evolve/compensation.py",
         (("        if step.left and state.backward:\n", "        if False:\n"),),
     ),
+    Mutation(
+        "tests/test_session_sagas.py::test_a_session_whose_agent_gives_up_cancels_its_open_child",
+        "the turn of a session does not wait for its open child",
+        "saga_engine/core/state.py",
+        (("        if self.waits and self.children():\n", "        if False:\n"),),
+    ),
+    Mutation(
+        "tests/test_session_sagas.py::test_the_version_of_a_template_is_that_of_the_first_life",
+        "another life of an agent takes the latest version of a template",
+        "saga_engine/runtime/session_steps.py",
+        (('        return child_record({**found, "input": body["input"]}, self.catalog)\n', "        return None\n"),),
+    ),
     # 24
     Mutation(
         "tests/policy/test_paths.py::test_outside",
