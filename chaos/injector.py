@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ FAULTS: Final[Mapping[str, int]] = {
     "customer killed": 2,
 }
 _STOP_S: Final = 30.0
+#: How much of the log of a process that ended by itself is told.
+_LAST_LINES: Final = 30
 
 
 def draw(seed: int, count: int) -> list[str]:
@@ -71,18 +74,25 @@ class Child:
         self._finishes = finishes
         self._dies = dies
         self._process: BaseProcess | None = None
+        self._log = Path()
         self.busy = asyncio.Lock()
         self.starts = 0
 
     def start(self) -> None:
         """Start it."""
-        self._process = self._context.Process(target=self._target, args=(self._orders(),), daemon=True)
+        orders = self._orders()
+        self._log = Path(orders.log)
+        self._process = self._context.Process(target=self._target, args=(orders,), daemon=True)
         self._process.start()
         self.starts += 1
 
     def ended(self) -> int | None:
         """Its exit code; None while it runs."""
         return None if self._process is None else self._process.exitcode
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
 
     @property
     def finished(self) -> bool:
@@ -217,7 +227,7 @@ class Injector:
             code = child.ended()
             if code is not None and not child.finished and not child.busy.locked():
                 if not child.may_end(code):
-                    self.wrong.append(f"{child.name} ended by itself: exit code {code}")
+                    self.wrong.append(f"{child.name} ended by itself: exit code {code}\n{child.last_words()}")
                 child.start()
 
     # --- the store and its connections -----------------------------------------------------------------------------
