@@ -113,7 +113,7 @@ def preview_of(saga_id: str, body: Mapping[str, Any] | None, tools: ToolCatalog,
 def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     """Whether a call's effect stands, was undone, is unknown, or never was."""
     key, status = step["step_id"], step["status"]
-    if step["kind"] == "read":
+    if step["kind"] == "read" or step.get("via") == "deduplicated":  # the effect is another saga's
         return "nothing"
     if key in report["compensated"]:
         return "undone"

@@ -246,7 +246,7 @@ async def test_the_number_of_sagas_is_bounded() -> None:
 
 
 async def test_what_holds_for_every_tool_holds_here() -> None:
-    """A policy denies and asks at this door, and an operator's stop holds it; an agent has no tool that changes that."""
+    """A policy denies and asks at this door. ``test_operators_rules.py`` has the stop, breakers, limits and memory."""
     hotel = Hotel()
     policy = {
         "rules": [{"name": "no-bob", "when": [{"param": "guest", "op": "==", "value": "Bob"}], "verdict": "deny"}],
