@@ -14,14 +14,16 @@ from saga_engine.core.messages import check_cancel
 from saga_engine.core.state import State
 from saga_engine.errors import CancelRefused
 from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.diagram import undo_text
 
 
 @dataclass(slots=True)
 class CancelPreview:
     """What a cancel would do now. ``refused``: why it is not possible; empty: it is.
 
-    ``undoes``: steps whose undo would be called, in that order, the last that happened first. ``settles``: steps whose
-    call is in flight or in doubt: it is settled first, and undone if it happened. ``remains``: effects without an undo;
+    ``undoes``: steps whose undo would be called, the last that happened first; undos that do not depend on each other
+    may have another order. ``settles``: steps whose call is in flight or in doubt, or whose child saga has not ended:
+    that is settled first, by a cancel of the child, and undone if it happened. ``remains``: effects without an undo;
     ``asks``: of those, the steps about which a model or an operator would be asked. ``elsewhere``: effects that other
     sagas own. ``never``: steps that would not begin any more.
     """
@@ -71,18 +73,21 @@ def _has_effect(compiled: CompiledStep) -> bool:
 
 def _unsettled(state: State, compiled: CompiledStep) -> bool:
     step = state.steps[compiled.index]
+    if compiled.child is not None:
+        return compiled.index in state.children()
     if compiled.kind == "read" or not compiled.tool:
         return False
     return bool(step.forward.doubt) or step.status in (t.RUNNING, t.IN_DOUBT)
 
 
 def _body(state: State, compiled: CompiledStep) -> dict[str, Any]:
-    rollback = state.rollback_of(compiled.index)
+    rollback = state.whole_rollback(compiled.index)
+    child = compiled.child is not None  # it is undone by a saga of its own
     return {
         "step_id": compiled.step_id,
         "name": compiled.name,
         "tool": state.acting(compiled.index).tool or compiled.builtin,
         "kind": compiled.kind,
         "status": state.steps[compiled.index].status,
-        "undo": None if rollback is None else rollback.tool,
+        "undo": compiled.builtin if child else None if rollback is None else undo_text(rollback),
     }
