@@ -96,9 +96,12 @@ def _source(pattern: str) -> set[str]:
 
 
 def test_the_wheel_is_complete(built: Built) -> None:
-    """Every module, every Lua script, the type marker, the prompts and the licence are in it, and nothing of the tests."""
+    """Every module, script, asset and manifest, the type marker, prompts and licence are in it, and nothing of the tests."""
     names = set(zipfile.ZipFile(built.wheel).namelist())
-    assert _source("*.py") | _source("*.lua") | {"saga_engine/py.typed"} <= names
+    for kind in ("*.py", "*.lua", "*.css", "*.js", "*.svg", "*.toml"):
+        assert _source(kind), kind
+        assert _source(kind) <= names
+    assert "saga_engine/py.typed" in names
     prompts = {
         f"saga_engine/{path.relative_to(ROOT)}" for path in (ROOT / "planner_prompts").rglob("*") if path.is_file()
     }
