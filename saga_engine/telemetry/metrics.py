@@ -13,7 +13,6 @@ The names follow https://prometheus.io/docs/practices/naming/.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,8 +21,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD, Direction
 from saga_engine.core.state import State
-
-_log = logging.getLogger("saga_engine.telemetry")
 
 #: The tools that have time series of their own, in the order in which they were first called.
 MOST_TOOLS: Final = 200

@@ -120,7 +120,7 @@ HEADS = [
     ("GET /v1/sagas?limit=x HTTP/1.1\r\nHost: localhost\r\n", 400),
     ("GET /v1/sagas?limit=1&limit=2 HTTP/1.1\r\nHost: localhost\r\n", 400),
     ("GET /v1/sagas?by=x HTTP/1.1\r\nHost: localhost\r\n", 400),
-    ("GET /v1/sagas?cursor=x HTTP/1.1\r\nHost: localhost\r\n", 422),
+    ("GET /v1/sagas?cursor=x HTTP/1.1\r\nHost: localhost\r\n", 400),
 ]
 
 
