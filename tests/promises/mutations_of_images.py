@@ -1,10 +1,12 @@
-"""Mutations of before-images and drift."""
+"""Mutations of before-images, drift and undos of several calls."""
 
 from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 
 _IMAGES = "saga_engine/core/images.py"
+_SETTLING = "saga_engine/core/settling.py"
+_FIRST_AGAIN = (("    place = places[done]\n", "    place = places[0]\n"),)
 _OVERWRITES = (('else "drift"\n    return', 'else "undo"\n    return'),)
 
 OF_IMAGES = [
@@ -34,5 +36,23 @@ OF_IMAGES = [
         _IMAGES,
         _OVERWRITES,
         quick=True,
+    ),
+    Mutation(
+        "tests/test_undo_calls.py::test_every_call_happens_in_order_under_its_own_key",
+        "an undo goes on with its first call",
+        _SETTLING,
+        _FIRST_AGAIN,
+    ),
+    Mutation(
+        "tests/test_undo_calls.py::test_an_operator_answers_about_one_call_or_the_whole_undo",
+        "what an operator says of one call counts for all",
+        "saga_engine/core/evolve/escalation.py",
+        (("if not compensation", "if True or not compensation"),),
+    ),
+    Mutation(
+        "tests/temporal/test_sagas.py::test_an_undo_of_several_calls",
+        "an undo goes on with its first call",
+        _SETTLING,
+        _FIRST_AGAIN,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, ToolContext, ToolError, tool
 from saga_engine.analysis.replay_inputs import comparable, plain_record
 from saga_engine.core.codec import decode
 from saga_engine.core.messages import Message
@@ -24,6 +24,7 @@ from saga_engine.errors import (
 )
 from saga_engine.temporal import workflow as flow
 from tests.kill.polling import eventually
+from tests.kill.world import FAST
 from tests.temporal.conftest import LEASE_S, Place
 from tests.temporal.outside import Outside, step
 from tests.temporal.server import detecting_deadlocks
@@ -103,6 +104,48 @@ async def test_the_same_journal_as_in_process(name: str, place: Place, outside: 
         assert sorted(facts(there), key=key) == sorted(facts(records), key=key)
     else:
         assert facts(there) == facts(records)
+
+
+async def test_an_undo_of_several_calls(place: Place) -> None:
+    """Its calls are made and recorded as in process: in order, one for each item, each with its own key and retries."""
+    made: list[tuple[str, str]] = []
+    busy: list[str] = []
+
+    @tool
+    async def order() -> dict:
+        return {"id": "o1", "items": [{"name": "a"}, {"name": "b"}]}
+
+    @tool(retry=FAST)
+    async def free(name: str, ctx: ToolContext) -> dict:
+        if name in busy:
+            busy.remove(name)
+            raise ToolError("busy", error_code="busy", retryable=True)
+        made.append((name, ctx.idempotency_key))
+        return {"freed": name}
+
+    @tool(effect="read")
+    async def refuse() -> dict:
+        raise ToolError("no rooms", error_code="full", retryable=False)
+
+    tools = [order, free, refuse]
+    then = [{"tool": "free", "params": {"name": "$output.step_1.id"}}]
+    each = {"tool": "free", "params": {"name": "$item.name"}, "each": "$output.step_1.items", "then": then}
+    plan = {"steps": [{"step_id": 1, "tool": "order", "rollback": each}, {"step_id": 2, "tool": "refuse"}]}
+    saga_id = place.saga_id("several")
+    busy.append("b")
+    async with place.both(tools) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=saga_id)
+        there = [decode(data) for data in await coordinator.sagas.journal(saga_id, patience_s=5)]
+        await place.replayed(coordinator, saga_id)
+    assert [name for name, _ in made] == ["a", "b", "o1"]
+    assert len({key for _, key in made}) == 3
+    busy.append("b")
+    async with Coordinator.open("memory://", tools, durability="relaxed") as local:
+        here = await local.run(plan, saga_id=saga_id)
+        records = [decode(data) for data in await local.store.read(saga_id)]
+    assert outcome.status == here.status == "COMPENSATED"
+    assert facts(there) == facts(records)
+    assert [name for name, _ in made[3:]] == ["a", "b", "o1"]
 
 
 async def test_a_saga_that_sleeps_is_continued_and_cancelled(place: Place, outside: Outside) -> None:
