@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from saga_engine.api import Coordinator
+from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import (
     CallFailed,
     Interrupted,
@@ -319,15 +320,25 @@ class Work:
             saga_id = await self.saga_id()
             calls = _place(to, saga_id)
             before = await self._found(saga_id)
-            if before is None or before["session"] != "open":
+            if before is None or (before["session"] != "open" and before["status"] in SAGA_FINAL):
                 return report_of(saga_id, None, None)
-            problem = await (self._undo(saga_id) if calls is None else self._undo_since(calls))
+            if before["session"] != "open":  # its undo was begun in another life, or by an operator
+                problem = await self._finish(saga_id)
+            else:
+                problem = await (self._undo(saga_id) if calls is None else self._undo_since(calls))
             after = await self._body(saga_id)
             steps = [str(each["step_id"]) for each in after["steps"]][calls or 0 :]
             self._drop(steps)
             if calls is None and after["session"] != "open":
                 await self._next()
             return report_of(saga_id, before, after, since=calls or 0, problem=problem)
+
+    async def _finish(self, saga_id: str) -> SagaError | None:
+        try:
+            await self._coordinator.resume(saga_id)
+        except SagaError as error:
+            return error
+        return None
 
     async def _undo_since(self, calls: int) -> SagaError | None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -30,6 +31,10 @@ _PLAYERS = {
     "workers": worker_child.main,
     "images": image_child.main,
 }
+
+
+#: Those whose imports take long, and that few tests need.
+_HEAVY = {"gateway": "tests.kill.gateway_child"}
 
 
 class _Child(NamedTuple):
@@ -71,6 +76,8 @@ class Zygote:
         return bool(data)
 
     def _fork(self, number: int, case: dict[str, Any]) -> None:
+        if case.get("player") in _HEAVY and case["player"] not in _PLAYERS:
+            _PLAYERS[case["player"]] = importlib.import_module(_HEAVY[case["player"]]).main
         paper = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- read when the child has ended
         pid = os.fork()
         if pid == 0:

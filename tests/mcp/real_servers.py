@@ -17,6 +17,7 @@ HERE = Path(__file__).parents[2] / ".mcp-servers"
 GIT_ENV = {
     **os.environ,
     **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "n"), ("EMAIL", "n@example.com"))},
+    **dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-01T00:00:00Z"),  # commits have the same names
     **dict.fromkeys(("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"), os.devnull),
 }  # fmt: skip
 
@@ -34,8 +35,9 @@ class RealWorld:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / self.kind
-        self.folder.mkdir()
-        self.prepare()
+        if not self.folder.exists():
+            self.folder.mkdir()
+            self.prepare()
 
     def prepare(self) -> None:
         """Fill it."""

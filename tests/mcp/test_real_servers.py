@@ -67,10 +67,15 @@ CALLS: dict[str, Any] = {"filesystem": of_files, "memory": of_memory, "git": of_
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_write_is_undone_by_the_servers_own_tools(kind: str, tmp_path: Path) -> None:
-    """After a rollback the hash of the world is the one before, and the report is clean."""
+    """After a rollback the hash of the world is the one before, and the report is clean.
+
+    The shipped manifest names every tool of the version that it was tried with, and the digests of its declarations.
+    """
     world: RealWorld = KINDS[kind](tmp_path)
-    server, before = world.server(), world.hash()
+    server, before, tables = world.server(), world.hash(), builtin(kind)
     async with engine(server) as coordinator, agent(coordinator) as it:
+        assert {name: tool.digest for name, tool in (server.pins() or {}).items()} == tables["tried"]["digests"]
+        assert set(tables["tools"]) == set(tables["tried"]["digests"])
         for calls in CALLS[kind](world):
             for tool, params in calls:
                 answer = await it.call(tool, **params)
@@ -128,15 +133,6 @@ async def test_a_created_file_can_be_moved_away_instead(tmp_path: Path) -> None:
     assert [each.read_text() for each in trash.iterdir()] == ["new"]
 
 
-async def test_a_file_that_is_no_text_is_not_overwritten(tmp_path: Path) -> None:
-    """Its before-image would be another file, so the call is refused: nothing is done."""
-    world = Files(tmp_path)
-    before = world.hash()
-    async with engine(world.server()) as coordinator, agent(coordinator) as it:
-        assert "image_unread" in await it.refused("write_file", path=world.path("bytes"), content="text")
-    assert world.hash() == before
-
-
 async def test_commits_and_branches_stay_and_are_named(tmp_path: Path) -> None:
     """The git server takes neither back: the report lists both, and the index is as before."""
     world = Git(tmp_path)
@@ -165,10 +161,13 @@ async def test_an_index_with_other_changes_is_asked_about(tmp_path: Path) -> Non
         assert 'unstage ["new"]' in told["questions"][0]["about"]
 
 
-async def test_drift_is_asked_about(tmp_path: Path) -> None:
-    """A file that somebody else has changed since is not overwritten."""
+async def test_what_cannot_be_restored_is_not_overwritten(tmp_path: Path) -> None:
+    """Neither a file that somebody else has changed since, nor one that is no text: its before-image would be another."""
     world = Files(tmp_path)
     async with engine(world.server()) as coordinator, agent(coordinator) as it:
+        before = world.hash()
+        assert "image_unread" in await it.refused("write_file", path=world.path("bytes"), content="text")
+        assert world.hash() == before
         await it.done("write_file", path=world.path("a.txt"), content="mine")
         (world.folder / "a.txt").write_text("theirs")
         told = (await it.call("saga_rollback")).structured_content
@@ -178,19 +177,6 @@ async def test_drift_is_asked_about(tmp_path: Path) -> None:
 
 
 # --- the manifests themselves ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_shipped_manifest_names_the_version_that_it_was_tried_with(kind: str, tmp_path: Path) -> None:
-    """It describes every tool of this version, and the digests are those of its declarations."""
-    server = KINDS[kind](tmp_path).server()
-    try:
-        listed = await server.listed()
-    finally:
-        await server.close()
-    tables = builtin(kind)
-    assert {name: tool.digest for name, tool in listed.items()} == tables["tried"]["digests"]
-    assert set(listed) == set(tables["tools"])
 
 
 def test_each_shipped_manifest_is_tried() -> None:
