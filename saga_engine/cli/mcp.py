@@ -42,6 +42,16 @@ HoldOption = Annotated[
     float,
     typer.Option("--hold", metavar="S", min=0, max=3600, help="How long a call is held while an operator is asked."),
 ]
+AskClientOption = Annotated[
+    float,
+    typer.Option(
+        "--ask-client",
+        metavar="S",
+        min=0,
+        max=3600,
+        help="Let the client's user approve calls, and wait S seconds for the answer; 0: only operators approve.",
+    ),
+]
 HttpOption = Annotated[
     str | None,
     typer.Option(
@@ -100,6 +110,7 @@ def mcp(
     on_disconnect: OnDisconnectOption = "keep",
     idle: IdleOption = 0.0,
     hold: HoldOption = 45.0,
+    ask_client: AskClientOption = 0.0,
     http: HttpOption = None,
     token_file: TokenFileOption = None,
     allow_host: AllowHostOption = None,
@@ -150,7 +161,7 @@ def mcp(
     from saga_engine.cli.mcp_run import Life, rules_of, run_http, run_stdio
 
     rules = rules_of(settings, may_use, engine=engine)
-    life = Life.of(name, goal, cast("EndPolicy", on_disconnect), idle, hold)
+    life = Life.of(name, goal, cast("EndPolicy", on_disconnect), idle, hold, ask_client_s=ask_client)
     if http is None:
         if token_file or allow_host:
             raise typer.BadParameter("--token-file and --allow-host belong to --http", param_hint="--http")

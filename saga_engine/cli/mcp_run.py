@@ -38,11 +38,14 @@ class Life(NamedTuple):
     at_end: EndPolicy
     idle_s: float
     hold_s: float
+    ask_client_s: float = 0.0
 
     @classmethod
-    def of(cls, name: str | None, goal: str, at_end: EndPolicy, idle_s: float, hold_s: float) -> Life:
+    def of(
+        cls, name: str | None, goal: str, at_end: EndPolicy, idle_s: float, hold_s: float, *, ask_client_s: float
+    ) -> Life:
         """That of the options, and of the variable for the id."""
-        return cls(name or os.environ.get("SAGA_MCP_ID") or None, goal, at_end, idle_s, hold_s)
+        return cls(name or os.environ.get("SAGA_MCP_ID") or None, goal, at_end, idle_s, hold_s, ask_client_s)
 
     def own(self) -> str:
         """The id of the process's own saga. Raises ``PlanInvalid``."""
@@ -85,7 +88,9 @@ def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: Pla
             face: Gateway | EngineFace
             if rules is None:
                 work = life.work(coordinator, saga_id, kept=life.name is not None)
-                face = Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s)
+                face = Gateway(
+                    coordinator, work, at_end=life.at_end, idle_s=life.idle_s, ask_client_s=life.ask_client_s
+                )
             else:
                 face = EngineFace(coordinator, saga_id, rules)
             serving = asyncio.create_task(face.serve(read_stream, write_stream), name="saga-mcp")
@@ -152,7 +157,14 @@ def _desks(coordinator: Coordinator, life: Life, own: str) -> Desks:
 
     def gateway(saga_id: str) -> Gateway:
         work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)
-        return Gateway(coordinator, work, at_end=life.at_end, idle_s=life.idle_s, offer=offer)
+        return Gateway(
+            coordinator,
+            work,
+            at_end=life.at_end,
+            idle_s=life.idle_s,
+            offer=offer,
+            ask_client_s=life.ask_client_s,
+        )
 
     return Desks(offer, gateway)
 

@@ -24,6 +24,8 @@ def result(tool: Offered, output: Any, about: dict[str, Any]) -> dict[str, Any]:
     if tool.is_structured and "structuredContent" not in made and isinstance(output, dict):
         # A probe or an operator gave the output.
         made["structuredContent"] = {name: value for name, value in output.items() if name not in (ANSWER, CONTENT)}
+    if late := _late(about):
+        made["content"] = [*made["content"], {"type": "text", "text": late}]
     return {**COMPLETE, **made, "isError": False, "_meta": {META: about}}
 
 
@@ -37,7 +39,8 @@ def document(body: dict[str, Any], *, failed: bool = False) -> dict[str, Any]:
 def refusal(error: SagaError, about: dict[str, Any] | None = None) -> dict[str, Any]:
     """The answer to a call that has no result: a code, what is wrong, and what to do."""
     code, what, hint = _said(error)
-    lines = [f"{code}: {what}", *([f"Hint: {hint}"] if hint else [])]
+    late = _late(about or {})
+    lines = [f"{code}: {what}", *([f"Hint: {hint}"] if hint else []), *([late] if late else [])]
     told = {**(about or {}), "error": {"code": code, "message": _short(what), "hint": hint}}
     return {
         **COMPLETE,
@@ -69,6 +72,12 @@ def pending(saga_id: str, step: str, question: dict[str, Any]) -> dict[str, Any]
         "isError": True,
         "_meta": {META: about},
     }
+
+
+def _late(about: dict[str, Any]) -> str:
+    """What a client's user must know who answered a question that was closed."""
+    word = about.get("too_late")
+    return f"Note: an operator answered first; the answer of the client's user ({word}) came too late." if word else ""
 
 
 def _short(text: str) -> str:

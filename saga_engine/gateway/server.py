@@ -16,6 +16,7 @@ from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.errors import CallFailed, Interrupted, SagaError
 from saga_engine.gateway.answers import COMPLETE, pending, refusal, result
+from saga_engine.gateway.elicitation import Clients, can_be_asked
 from saga_engine.gateway.offer import Offered, offered, servers_in
 from saga_engine.gateway.own_tools import INSTRUCTIONS, OWN_TOOLS, call_own, is_own
 from saga_engine.gateway.visit import is_gone, visit_of
@@ -53,7 +54,10 @@ class Offer:
 
 
 class Gateway:
-    """Serves the tools of a coordinator to the agents of one saga. ``idle_s``: 0 is for ever."""
+    """Serves the tools of a coordinator to the agents of one saga. ``idle_s``: 0 is for ever.
+
+    ``ask_client_s``: how long a client's user is asked about a call that needs approval; 0: only operators are asked.
+    """
 
     def __init__(
         self,
@@ -64,12 +68,14 @@ class Gateway:
         idle_s: float = 0.0,
         heartbeat_s: float = HEARTBEAT_S,
         offer: Offer | None = None,
+        ask_client_s: float = 0.0,
     ) -> None:
         self.offer = offer or Offer(coordinator)
         self._work = work
         self._at_end: EndPolicy = at_end
         self._idle_s = idle_s
         self._heartbeat_s = heartbeat_s
+        self._clients = Clients(coordinator, ask_client_s) if ask_client_s else None
         self._active = 0
         self._touched = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
@@ -122,21 +128,43 @@ class Gateway:
             tool = self.offer.tools.get(params.name)
             if tool is None:
                 raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
-            return await self._called(ctx, tool, arguments)
+            return await self._answered(ctx, tool, params)
         except SagaError as error:
             return refusal(error)
         finally:
             self._active -= 1
             self._touched.set()
 
-    async def _called(self, ctx: ServerRequestContext[Any], tool: Offered, arguments: Mapping[str, Any]) -> Any:
-        call, heard = Call(), False
+    async def _answered(self, ctx: ServerRequestContext[Any], tool: Offered, params: CallToolRequestParams) -> Any:
+        """The answer to a call of a tool; its client's user is asked first, if that is needed and allowed."""
+        clients = self._clients if self._clients is not None and can_be_asked(ctx) else None
+        said = None if clients is None else clients.brought(params)
         try:
-            output = await self._waited(ctx, tool.name, self._work.call(tool, arguments, call))
-            heard = not is_gone(ctx)
-            return result(tool, output, call.about)
+            first = Call(is_held=clients is None, late="" if said is None else said.word)
+            return await self._called(ctx, tool, params, first)
+        except Pending as waits:
+            if clients is None:
+                return pending(waits.saga_id, waits.step, waits.question)
+            if said is None and not params.input_responses:
+                if (question := clients.question(ctx, params, waits)) is not None:
+                    return question
+                said = await self._waited(ctx, tool.name, clients.said(ctx, waits), goes_on=False)
+            taken = said is None or await self._waited(ctx, tool.name, clients.take(waits, said))
+            second = Call(late="" if taken or said is None else said.word)
+        try:
+            return await self._called(ctx, tool, params, second)
         except Pending as waits:
             return pending(waits.saga_id, waits.step, waits.question)
+
+    async def _called(
+        self, ctx: ServerRequestContext[Any], tool: Offered, params: CallToolRequestParams, call: Call
+    ) -> Any:
+        """The answer to a call. Raises ``Pending``."""
+        heard = False
+        try:
+            output = await self._waited(ctx, tool.name, self._work.call(tool, params.arguments or {}, call))
+            heard = not is_gone(ctx)
+            return result(tool, output, call.about)
         except SagaError as error:
             # Any other error says nothing about the call.
             heard = isinstance(error, CallFailed) and not is_gone(ctx)
@@ -144,8 +172,8 @@ class Gateway:
         finally:
             self._work.leave(call, heard=heard)
 
-    async def _waited(self, ctx: ServerRequestContext[Any], name: str, work: Any) -> Any:
-        """The end of some work, which goes on if the client cancels its request or its connection is lost.
+    async def _waited(self, ctx: ServerRequestContext[Any], name: str, work: Any, *, goes_on: bool = True) -> Any:
+        """The end of some work, which ``goes_on`` if the client cancels its request or its connection is lost.
 
         Progress keeps the request alive. Raises ``Interrupted`` for a client that is gone.
         """
@@ -168,6 +196,8 @@ class Gateway:
         finally:
             if left is not None:
                 left.cancel()
+            if not goes_on:
+                task.cancel()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(task)

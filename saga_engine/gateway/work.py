@@ -36,7 +36,7 @@ from saga_engine.execution.ids import check_saga_id
 from saga_engine.gateway.offer import Offered
 from saga_engine.gateway.report import Report, preview_of, report_of, status_of
 from saga_engine.plan.values import digest
-from saga_engine.ports import Document
+from saga_engine.ports import Document, Head, Store
 from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import call_record
 
@@ -64,18 +64,24 @@ class Pending(Exception):
 
 @dataclass(slots=True)
 class Call:
-    """One request of the agent. ``left``: the agent no longer waits for it. ``again``: it was made before."""
+    """One request of the agent. ``left``: the agent no longer waits for it. ``again``: it was made before.
+
+    ``is_held``: it is held for a while if an operator is asked. ``late``: what the client's user answered too late.
+    """
 
     saga_id: str = ""
     step: str = ""
     mark: str = ""
     again: bool = False
     left: bool = False
+    is_held: bool = True
+    late: str = ""
 
     @property
     def about(self) -> dict[str, Any]:
         """What the answer says of it."""
-        return {"saga_id": self.saga_id, "call": self.step, **({"again": True} if self.again else {})}
+        more: dict[str, Any] = {"again": True} if self.again else {}
+        return {"saga_id": self.saga_id, "call": self.step, **more, **({"too_late": self.late} if self.late else {})}
 
 
 class _Number(msgspec.Struct):
@@ -180,21 +186,22 @@ class Work:
 
     async def _outcome(self, call: Call) -> Any:
         """The output of a call. While an operator is asked, it is held for a while. Raises ``Pending``."""
-        until = asyncio.get_running_loop().time() + self._hold_s
-        length: int | None = None  # of the journal before the last attempt
+        until = asyncio.get_running_loop().time() + (self._hold_s if call.is_held else 0)
+        store = self._coordinator.store
+        head: Head | None = None  # of the journal before the last attempt
         while True:
             try:
                 session = await self._same(call)
                 return await session.outcome(call.step)
             except LeaseHeld:
-                length = None  # the process of the operator's answer has it
+                head = None  # the process of the operator's answer has it
             except NeedsPerson:
                 self._told.add(call.step)
-            if not await self._changes(call.saga_id, length, until):
+            if not await changes(store, call.saga_id, head, until):
                 questions = (await self._body(call.saga_id))["questions"]
                 own = [each for each in questions if str(each["step_id"]) == call.step]
                 raise Pending(call.saga_id, call.step, (own or questions or [{}])[0])
-            length = (await self._coordinator.store.head(call.saga_id)).length
+            head = await store.head(call.saga_id)
 
     async def _same(self, call: Call) -> Session:
         """The session of a call that was made. Raises ``SessionEnded``, and ``Interrupted`` if it was not made."""
@@ -212,17 +219,6 @@ class Work:
                 hint="make it again",
             )
         return session
-
-    async def _changes(self, saga_id: str, length: int | None, until: float) -> bool:
-        """Wait until the journal has grown, or a message is unread; False: not in time."""
-        clock, pause_s = asyncio.get_running_loop().time, _LOOK_FIRST_S
-        while (rest_s := until - clock()) > 0:
-            await asyncio.sleep(min(pause_s, rest_s))
-            head = await self._coordinator.store.head(saga_id)
-            if length is None or head.length != length or head.messages:
-                return True
-            pause_s = min(pause_s * 2, _LOOK_MOST_S)
-        return False
 
     # --- the session ---------------------------------------------------------------------------------------------
 
@@ -416,6 +412,18 @@ class Work:
 
     async def _body(self, saga_id: str) -> dict[str, Any]:
         return dict((await self._coordinator.show(saga_id)).body)
+
+
+async def changes(store: Store, saga_id: str, head: Head | None, until: float) -> bool:
+    """Wait until a journal has grown beyond ``head``, or a message is unread; False: not in time."""
+    clock, pause_s = asyncio.get_running_loop().time, _LOOK_FIRST_S
+    while (rest_s := until - clock()) > 0:
+        await asyncio.sleep(min(pause_s, rest_s))
+        found = await store.head(saga_id)
+        if head is None or found.length != head.length or found.messages:
+            return True
+        pause_s = min(pause_s * 2, _LOOK_MOST_S)
+    return False
 
 
 async def _finished(session: Session) -> None:

@@ -70,9 +70,15 @@ async def engine(*servers: McpServer, **options: Any) -> AsyncIterator[Coordinat
 
 @asynccontextmanager
 async def agent(
-    coordinator: Coordinator, name: str = "desk", *, mode: Any = "auto", hold_s: float = 0.0, **options: Any
+    coordinator: Coordinator,
+    name: str = "desk",
+    *,
+    mode: Any = "auto",
+    hold_s: float = 0.0,
+    user: Any = None,
+    **options: Any,
 ) -> AsyncIterator[Agent]:
-    """An agent for the duration of the block; the gateway has ended after it."""
+    """An agent for the duration of the block; the gateway has ended after it. ``user`` answers what its client asks."""
     gateway = Gateway(coordinator, Work(coordinator, name, kept=True, hold_s=hold_s), **options)
     async with create_client_server_memory_streams() as (client_streams, server_streams):
         serving = asyncio.create_task(gateway.serve(*server_streams))
@@ -82,7 +88,7 @@ async def agent(
             yield client_streams
 
         try:
-            async with Client(transport(), mode=mode, cache=None) as client:
+            async with Client(transport(), mode=mode, cache=None, elicitation_callback=user) as client:
                 yield Agent(client)
         finally:
             for stream in client_streams:
