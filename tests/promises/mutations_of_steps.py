@@ -63,6 +63,24 @@ OF_STEPS = [
         quick=True,
     ),
     Mutation(
+        "tests/test_wait_races.py::test_the_first_of_those_that_compete_ends_the_wait",
+        "an event that is read behind a cancel ends the wait",
+        "saga_engine/core/steps/wait.py",
+        (("    if isinstance(state.phase, Turning):", "    if False:"),),
+    ),
+    Mutation(
+        "tests/test_wait_races.py::test_the_first_of_those_that_compete_ends_the_wait",
+        "an event that is read behind the time-out ends the wait",
+        "saga_engine/core/steps/wait.py",
+        (("    if wait.due is not None and wait.due <= now:\n", "    if False:\n"),),
+    ),
+    Mutation(
+        "tests/test_wait_races.py::test_races",
+        "the store is not told which event a wait took",
+        "saga_engine/runtime/listening.py",
+        (("over = [(index, taken_by(self._state, index)) for", 'over = [(index, "") for'),),
+    ),
+    Mutation(
         "tests/test_waits.py::test_an_early_event_is_kept",
         "an event that nothing waits for yet is late",
         "saga_engine/stores/lua/events.lua",
