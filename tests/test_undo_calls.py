@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, ToolContext, ToolError, ToolRegistry, Undo, tool
+from saga_engine import Coordinator, SagaResult, ToolContext, ToolError, ToolRegistry, Undo, tool
+from saga_engine.cli.history import Rows
+from saga_engine.cli.render import whole_lines
 from saga_engine.errors import PlanInvalid, ToolInvalid
+from saga_engine.gateway.report import status_of
+from saga_engine.hooks.messages import ASKS, title
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.diagram import mermaid
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import RetryPolicy
 from saga_engine.planner.repair import mend_form
+from saga_engine.ports import Question
+from saga_engine.settings import Settings
 
 TWICE = RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001)
 RETRY = {"max_attempts": 2, "base_s": 0.001, "max_s": 0.001}
@@ -107,11 +114,12 @@ async def test_every_call_happens_in_order_under_its_own_key(store: Store, coord
     assert store.calls == ["order", "free a", "free b", "cancel o1"]
     assert len(set(store.keys)) == 4
     undo = result.body["steps"][0]["compensation"]
-    assert [(call["tool"], call["attempts"]) for call in undo["calls_done"]] == [
-        ("free", 1),
-        ("free", 2),
-        ("cancel", 1),
+    assert [(call["tool"], call["attempts"], call["status"]) for call in undo["calls"]] == [
+        ("free", 1, "COMPENSATED"),
+        ("free", 2, "COMPENSATED"),
+        ("cancel", 1, "COMPENSATED"),
     ]
+    assert [call["idempotency_key"] for call in undo["calls"]] == store.keys[1:]
     intended = [
         record for record in await coordinator.history(result.saga_id) if record.get("direction") == "compensate"
     ]
@@ -121,6 +129,70 @@ async def test_every_call_happens_in_order_under_its_own_key(store: Store, coord
         {"number": 1, "of": 3, "item": 1},
         {"number": 2, "of": 3, "entry": 1},
     ]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "decision", "then"),
+    [
+        (["never"], "ESCALATED", "undone", "RESOLVED"),
+        (["lost"], "IN_DOUBT", "happened", "COMPENSATED"),
+        (["lost"], "IN_DOUBT", "accept", "RESOLVED"),
+    ],
+)
+async def test_a_half_done_undo_says_which_calls_are_left(
+    store: Store, coordinator: Coordinator, trouble: list[str], status: str, decision: str, then: str
+) -> None:
+    """View, text, history and notification name each call of the undo: done, in doubt, asked about or left."""
+    store.trouble["free b"] = trouble
+    result = await coordinator.run(plan())
+    calls = result.body["steps"][0]["compensation"]["calls"]
+    assert [(call["tool"], call["params"], call["status"]) for call in calls] == [
+        ("free", {"name": "a"}, "COMPENSATED"),
+        ("free", {"name": "b"}, status),
+        ("cancel", {"id": "o1"}, "PENDING"),
+    ]
+    assert result.body["questions"][0]["undo_call"] == {"number": 1, "of": 3}
+    text = "\n".join(whole_lines(result.body, Settings()))
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("  undo ")][:3] == ["1/3", "2/3", "3/3"]
+    assert "1 of the 3 calls of its undo have happened" in text
+    assert 'undo 3/3 of step 1: cancel {"id": "o1"}, not made yet' in text
+    assert "question about call 2 of 3 of the undo of step 1 (free)" in text
+    rows = [(kind, step) for _, _, kind, step, _ in Rows().of(await coordinator.history(result.saga_id))]
+    assert ("StepEscalated", "1 undo 2/3") in rows
+    agents = status_of(result.saga_id, result.body)["calls"][-1]["undo_calls"]
+    assert [(call["tool"], call["status"]) for call in agents] == [(call["tool"], call["status"]) for call in calls]
+    assert title(question_of(result)) == (
+        f"saga {result.saga_id}, call 2 of 3 of the undo of step 1 (free): {ASKS[result.body['questions'][0]['kind']]}"
+    )
+    await coordinator.resolve(result.saga_id, 1, decision)
+    result = await coordinator.resume(result.saga_id)
+    found = [call["status"] for call in result.body["steps"][0]["compensation"]["calls"]]
+    assert found == ["COMPENSATED", then, "COMPENSATED" if then == "COMPENSATED" else "RESOLVED"]
+
+
+def question_of(result: SagaResult) -> Question:
+    """The notification of the open question of a saga."""
+    (asked,) = result.body["questions"]
+    names = {each.name for each in fields(Question)} & asked.keys()
+    return Question(saga_id=result.saga_id, step_name="", goal="", **{name: asked[name] for name in names})
+
+
+async def test_no_call_of_an_undo_shows_what_is_sensitive(store: Store) -> None:
+    """Params and outputs of every call of an undo are masked, like those of a single one."""
+    secret = "4111-1111"
+
+    @tool(sensitive=["code"])
+    async def shut(code: str, name: str) -> dict:
+        return {"echo": code, "name": name}
+
+    async with Coordinator.open("memory://", [*store.tools(), shut]) as coordinator:
+        undo = {"tool": "shut", "params": {"code": secret, "name": "x"}}
+        body = plan()
+        body["steps"][0]["rollback"] = {**undo, "then": [undo]}
+        result = await coordinator.run(body)
+        calls = result.body["steps"][0]["compensation"]["calls"]
+        assert [call["params"]["code"] for call in calls] == ["[redacted]", "[redacted]"]
+        assert secret not in str(result.body)
 
 
 async def test_an_empty_list_leaves_nothing_to_undo(store: Store, coordinator: Coordinator) -> None:

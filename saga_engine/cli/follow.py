@@ -27,12 +27,13 @@ async def _looked(settings: Settings, saga_id: str) -> None:
 
 
 async def _follow(coordinator: Engine, saga_id: str) -> None:
-    from saga_engine.cli.history import row_of
+    from saga_engine.cli.history import Rows
     from saga_engine.cli.output import note, shown
 
+    rows = Rows()
     length = len(await coordinator.history(saga_id)) - 1
     async for record in coordinator.follow(saga_id):
-        seq, at, kind, step, details = row_of(record)
+        ((seq, at, kind, step, details),) = rows.of([record])
         about = f" step {step}" if step else ""
         note(shown(f"{seq:>4}  {at}  {kind}{about}  {details}".rstrip(), 300))
         if record["seq"] < length:

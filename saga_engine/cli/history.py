@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import exit_codes
@@ -45,7 +46,7 @@ def history(
     if as_json:
         document({"saga_id": saga_id, "records": records})
     else:
-        rows = [_row(one, sys.maxsize if full else _VALUE_CHARS) for one in records]
+        rows = Rows(sys.maxsize if full else _VALUE_CHARS).of(records)
         titles = ["SEQ", "TIME", "RECORD", "STEP", "DETAILS"]
         if not fits(titles, rows, limit_chars=_CELL_CHARS):
             from saga_engine.cli import times
@@ -63,18 +64,34 @@ async def _records(settings: Settings, saga_id: str, *, full: bool) -> list[dict
         return await coordinator.history(saga_id, full=full)
 
 
-def row_of(record: dict[str, Any]) -> list[Any]:
-    """A record as a line of the table: number, time, kind, step, details."""
-    return _row(record, _VALUE_CHARS)
+class Rows:
+    """The records of one saga, in order, as lines of the table: number, time, kind, step, details."""
+
+    def __init__(self, limit_chars: int = _VALUE_CHARS) -> None:
+        self._limit_chars = limit_chars
+        #: The present call of each undo of several calls: only its intents say which one it is.
+        self._calls: dict[str, str] = {}
+
+    def of(self, records: Iterable[dict[str, Any]]) -> list[list[Any]]:
+        """The lines of these records, which follow those before."""
+        return [_row(record, self._step(record), self._limit_chars) for record in records]
+
+    def _step(self, record: dict[str, Any]) -> str:
+        step = str(record.get("step", ""))
+        call = record.get("call")
+        if record["k"] == "StepIntended" and isinstance(call, dict):
+            self._calls[step] = f" {call.get('number', 0) + 1}/{call['of']}"
+        if record.get("direction") != "compensate":
+            return step
+        return f"{step} undo{self._calls.get(step, '')}"
 
 
-def _row(record: dict[str, Any], limit_chars: int) -> list[Any]:
+def _row(record: dict[str, Any], step: str, limit_chars: int) -> list[Any]:
     from saga_engine.cli import times
 
-    step = record.get("step", "")
-    if record.get("direction") == "compensate":
-        step = f"{step} undo"
     details = {name: value for name, value in record.items() if name not in _COLUMNS}
+    if record["k"] == "StepIntended":
+        details.pop("call", None)  # the column of the step says it
     said = [_detail(name, value, limit_chars) for name, value in details.items()]
     said += [f"{name}={_large(ref, limit_chars)}" for name, ref in record.get("refs", {}).items()]
     return [str(record["seq"]), times.local(record["at"]), record["k"], step, " ".join(said)]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from saga_engine.core.records import Record
+    from saga_engine.core.undo_call import UndoCall
     from saga_engine.plan.model import Plan
 
 #: Above this number of steps, routine changes are counted instead of printed.
@@ -88,9 +89,10 @@ _MAX_NAMED: Final = 10
 class _Row:
     """One step in one direction."""
 
-    __slots__ = ("attempt", "begun_s", "kind", "label", "note", "since_ms", "state", "took")
+    __slots__ = ("attempt", "begun_s", "call", "kind", "label", "note", "since_ms", "state", "took")
 
     def __init__(self, label: str) -> None:
+        self.call: UndoCall | None = None  # of an undo of several calls
         self.label = label
         self.kind = ""
         self.state = ""
@@ -196,6 +198,12 @@ class Progress:
         row.kind = kind
         row.state = _STATES[kind][backward]
         row.note = _remark(kind, record)
+        call = getattr(record, "call", None) if kind == "StepIntended" else None
+        if call is not None:
+            if row.call is None or call.number != row.call.number:
+                self._calls[place] = 0
+            row.call = call
+            row.label = f"{self._label(record.step, backward=True)}, call {call.number + 1} of {call.of}"
         if kind == "StepIntended":
             self._calls[place] = row.attempt = self._calls.get(place, 0) + 1
             row.since_ms = record.at
@@ -206,7 +214,8 @@ class Progress:
         row.took = times.between(row.since_ms, record.at) if made and kind != "StepIntended" else ""
         ended = kind == "ChildEnded" and record.status == ("COMPENSATED" if backward else "COMPLETED")
         decided = kind == "QuestionResolved" and record.decision not in ("retry", "undo")
-        if kind in _ENDED or decided:
+        goes_on = row.call is not None and row.call.number + 1 < row.call.of and _one_happened(kind, record)
+        if (kind in _ENDED or decided) and not goes_on:
             del self._active[place]
             self._ended.append(row)
             if (
@@ -381,6 +390,13 @@ def _was_called(kind: str, record: Any) -> bool:
     if kind == "StepSucceeded" and record.via == "unchanged":
         return False
     return kind != "StepBlocked" and getattr(record, "counted", True) is not False
+
+
+def _one_happened(kind: str, record: Any) -> bool:
+    """Whether a call of an undo happened, so that the next one follows if it was not the last."""
+    if kind == "StepSucceeded":
+        return record.via not in ("unchanged", "nothing")
+    return kind == "QuestionResolved" and record.decision == "happened"
 
 
 def _remark(kind: str, record: Any) -> str:

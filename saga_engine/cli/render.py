@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.cli import times
 from saga_engine.cli.hints import options_line, rerun_line
 from saga_engine.cli.output import fits, line_fits, paint, shown, table
-from saga_engine.cli.render_calls import call_lines, calls_of, waiting_lines
+from saga_engine.cli.render_calls import (
+    call_lines,
+    calls_of,
+    present_call,
+    shown_calls,
+    undo_progress,
+    waiting_lines,
+)
 from saga_engine.core.session_records import FORKED
 from saga_engine.hooks.messages import answer_line, asks, expiry_words
 
@@ -110,9 +117,19 @@ def _steps(body: Mapping[str, Any]) -> list[str]:
 
 def _step_rows(step: Mapping[str, Any]) -> list[list[Any]]:
     rows = [_row(step, str(step["step_id"]))]
-    if step["compensation"] is not None:
-        rows.append(_row(step["compensation"], "  undo"))
+    undo = step["compensation"]
+    if undo is not None and "calls" in undo:
+        rows += [_undo_row(undo, number) for number in shown_calls(undo)]
+    elif undo is not None:
+        rows.append(_row(undo, "  undo"))
     return rows
+
+
+def _undo_row(undo: Mapping[str, Any], number: int) -> list[Any]:
+    """A call of an undo of several calls; how long those took that are over is not kept."""
+    call = undo["calls"][number]
+    took = undo["took_ms"] if number == present_call(undo) else None
+    return _row({**call, "name": undo["name"], "took_ms": took}, f"  undo {number + 1}/{len(undo['calls'])}")
 
 
 def _row(call: Mapping[str, Any], name: str) -> list[Any]:
@@ -153,8 +170,11 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
     if "before" in step:
         changed = f" and {image_text(step['after'])} after it" if "after" in step else ""
         yield f"the value was {image_text(step['before'])} before the call{changed}"
-    if (step["compensation"] or {}).get("via") == "unchanged":
+    undo = step["compensation"] or {}
+    if undo.get("via") == "unchanged":
         yield "nothing was left to undo: the value was as before the call"
+    elif "calls" in undo:
+        yield undo_progress(undo)
     if "handed_to" in step:
         yield f"its effect belongs to saga {shown(step['handed_to'], 128)}"
     if step["kind"] == "finally" and step["status"] in ("FAILED", "IN_DOUBT", "BLOCKED"):
@@ -272,6 +292,8 @@ def question_lines(
     """An open question with the known facts and the command lines that answer it; ``more`` comes before those."""
     step = shown(question["step_id"])
     direction = "undo of step" if question["direction"] == "compensate" else "step"
+    if "undo_call" in question:
+        direction = f"call {question['undo_call']['number'] + 1} of {question['undo_call']['of']} of the {direction}"
     kind = question["kind"]
     subject = f"{direction} {step} ({shown(question['tool'] or kind)})"
     about = asks(kind, question.get("question_id", ""))
@@ -294,6 +316,8 @@ def question_lines(
         lines += _expiry(question)
     else:
         lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
+    if "undo_call" in question and "undone" in question["options"]:
+        lines.append("  'undone' and 'accept' concern the whole undo, any other answer this call")
     lines += [*more, "  answer with one of:"]
     return [
         *lines,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,18 +12,35 @@ from saga_engine.cli import times
 from saga_engine.cli.output import shown
 
 _MAX_LISTED: Final = 40
+#: How many calls of one undo a table shows.
+_MAX_CALLS: Final = 12
+_DONE: Final = "COMPENSATED"
+#: The states of the other calls of an undo of several calls.
+_UNDO_CALLS: Final = (
+    ("COMPENSATING", "is being made"),
+    ("IN_DOUBT", "is in doubt"),
+    ("COMPENSATION_FAILED", "failed"),
+    ("ESCALATED", "waits for an operator"),
+    ("PENDING", "left"),
+    ("SKIPPED", "not needed"),
+    ("RESOLVED", "not made: an operator decided about the whole undo"),
+)
 _PARAMS_CHARS: Final = 160
 
 
 def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
-    """One line for each call that was made: its params without secrets and sensitive values, and its key."""
-    made = [(name, call) for name, call in calls_of(body) if call["attempts"]]
+    """One line for each call that was made, or that an undo of several calls has left to make.
+
+    It has the params, without secrets and sensitive values, and the key.
+    """
+    made = [(name, call) for name, call in calls_of(body) if call["attempts"] or call.get("left")]
     listed = made if full else made[:_MAX_LISTED]
     lines = ["", "calls:"] if made else []
     for name, call in listed:
         params = "params not at hand" if call["params"] is None else json.dumps(call["params"], ensure_ascii=False)
         said = shown(params, 1 << 20 if full else _PARAMS_CHARS)
-        lines.append(f"  {shown(name)}: {shown(call['tool'], 80)} {said}, key {shown(call['idempotency_key'])}")
+        key = "not made yet" if call.get("left") else f"key {shown(call['idempotency_key'])}"
+        lines.append(f"  {shown(name)}: {shown(call['tool'], 80)} {said}, {key}")
     if len(made) > len(listed):
         lines.append(f"  and {len(made) - len(listed)} more; --full or --json has them all")
     return lines
@@ -68,5 +86,38 @@ def calls_of(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
     """Each step and each undo, with its name."""
     for step in body["steps"]:
         yield f"step {step['step_id']}", step
-        if step["compensation"] is not None:
-            yield f"undo of step {step['step_id']}", step["compensation"]
+        undo = step["compensation"]
+        if undo is None:
+            continue
+        if "calls" not in undo:
+            yield f"undo of step {step['step_id']}", undo
+            continue
+        for number, call in enumerate(undo["calls"]):
+            again = {name: undo[name] for name in ("next_try_ms", "traceback") if name in undo}
+            name = f"undo {number + 1}/{len(undo['calls'])} of step {step['step_id']}"
+            left = {"left": call["status"] == "PENDING"}
+            yield name, {**call, **left, **(again if number == present_call(undo) else {})}
+
+
+def present_call(undo: Mapping[str, Any]) -> int:
+    """The number of the first call of an undo of several calls that did not happen; that of the last, if all did."""
+    calls = undo["calls"]
+    return next((number for number, call in enumerate(calls) if call["status"] != _DONE), len(calls) - 1)
+
+
+def shown_calls(undo: Mapping[str, Any]) -> range:
+    """The calls of an undo of several calls that a table shows: of many, those around the present one."""
+    count = len(undo["calls"])
+    first = max(0, min(present_call(undo) - 2, count - _MAX_CALLS))
+    return range(first, min(first + _MAX_CALLS, count))
+
+
+def undo_progress(undo: Mapping[str, Any]) -> str:
+    """How far an undo of several calls has come, in words."""
+    counts = Counter(call["status"] for call in undo["calls"])
+    count = len(undo["calls"])
+    said = [f"{'all' if counts[_DONE] == count else counts[_DONE]} of the {count} calls of its undo have happened"]
+    said += [f"{counts[status]} {words}" for status, words in _UNDO_CALLS if counts[status]]
+    hidden = count - len(shown_calls(undo))
+    more = f" ({hidden} are not shown; --json has them all)" if hidden else ""
+    return ", ".join(said) + more

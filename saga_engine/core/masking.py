@@ -521,6 +521,8 @@ def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> 
         made[name] = mask.image(made[name], *tools)
     if made.get("compensation") is not None:
         made["compensation"] = _masked_step(mask, made["compensation"], tools)
+    if "calls" in made:
+        made["calls"] = [_masked_step(mask, call, tools) for call in made["calls"]]
     if "waits" in made:
         made["waits"] = {**made["waits"], "about": mask.value(made["waits"]["about"])}
     return made

@@ -23,8 +23,9 @@ from saga_engine.core.state_values import (
     Underway,
 )
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
-from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.compiled import CompiledRollback, CompiledStep
 from saga_engine.plan.preview import brief
+from saga_engine.plan.undo_calls import undo_call, undo_places
 
 #: By step id and direction: the steps whose outputs are bound to in the params that are shown.
 Sources = Mapping[tuple[int | str, Direction], AbstractSet[str]]
@@ -264,22 +265,71 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         if step.unchanged:
             body["compensation"]["via"] = "unchanged"
         if step.undo_call is not None:
-            body["compensation"] |= {"calls": step.undo_call.of, "calls_done": _undone(step)}
+            body["compensation"]["calls"] = _undo_calls(state, compiled.index, step.undo_call.of)
     return body
 
 
-def _undone(step: StepState) -> list[dict[str, Any]]:
-    """The calls of an undo of several calls that have happened, in order."""
-    return [
-        {
-            "tool": call.tool,
-            "attempts": call.attempts,
-            "ended_ms": call.ended_at,
-            "via": call.via,
-            **_output(call.output),
+def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
+    """Every call of an undo of several calls, in order: those that happened, the present one, and those that are left.
+
+    Its status is that of an undo: COMPENSATED if it happened, PENDING if it has not begun, SKIPPED if nothing was left
+    to undo, RESOLVED if an operator ended the whole undo before it happened.
+    """
+    step, undo = state.steps[index], state.steps[index].undo
+    assert undo is not None
+    done, templates = step.undo_calls, _undo_templates(state, index)
+    calls: list[dict[str, Any]] = []
+    for number in range(count):
+        rollback = templates[number] if number < len(templates) else None
+        made = done[number] if number < len(done) else None
+        status = t.COMPENSATED if made is not None else _call_status(step, undo, present=number == len(done))
+        body: dict[str, Any] = {
+            "tool": made.tool if made is not None else "" if rollback is None else rollback.tool,
+            "status": status,
+            "attempts": 0,
+            "ended_ms": None,
+            "params": None if made is None else made.params,
+            "idempotency_key": state.undo_key(index, number),
+            "error": None,
+            "output": None,
         }
-        for call in step.undo_calls
-    ]
+        if made is not None:
+            body |= {"attempts": made.attempts, "ended_ms": made.ended_at, "error": error_dict(made.error)}
+            body |= _output(made.output)
+            if made.via != "call":
+                body["via"] = made.via
+        elif number == len(done) and status != t.PENDING:
+            body |= {"attempts": undo.attempt - undo.not_made, "error": error_dict(undo.error)}
+            body |= {"ended_ms": undo.ended_at or None, "params": undo.params}
+        if body["params"] is None and rollback is not None:
+            body["params"] = _made(rollback, state)
+        if body["params"] is not None:
+            body["params"] = _brief_params(body["params"])
+        calls.append(body)
+    return calls
+
+
+def _call_status(step: StepState, undo: CallState, *, present: bool) -> str:
+    """The status of a call of an undo that has not happened; ``present``: it is the one whose turn it is."""
+    if step.status == t.RESOLVED:
+        return t.RESOLVED
+    if step.status == t.COMPENSATED:
+        return t.SKIPPED
+    if not present or (not undo.attempt and step.status == t.COMPENSATING):
+        return t.PENDING
+    return t.IN_DOUBT if undo.doubt else step.status
+
+
+def _undo_templates(state: State, index: int) -> list[CompiledRollback]:
+    """The calls of an undo; none if its lists cannot be read now."""
+    whole, key = state.whole_rollback(index), state.plan.steps[index].key
+    if whole is None:
+        return []
+    try:
+        places = undo_places(whole, _AtHand(state))
+    except (BindingUnresolved, JournalUnreadable):
+        return []
+    return [undo_call(whole, place, key, index) for place in places]
 
 
 def images(step: StepState) -> dict[str, Any]:
@@ -363,6 +413,9 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
         "idempotency_key": None if question.kind == "ask" else state.key(question.step, question.direction),
         "asked_ms": question.at,
     }
+    undo = undo_call_of(state, question.step, question.direction)
+    if undo is not None:
+        body["undo_call"] = undo
     if question.kind == "approval":
         body |= {
             "params": asked_params(state, question.step, question.direction),
@@ -383,6 +436,12 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
         if isinstance(proposal, Proposal) and proposal.why:
             body["why"] = proposal.why
     return body
+
+
+def undo_call_of(state: State, index: int, direction: Direction) -> dict[str, int] | None:
+    """Which call of an undo of several calls a question is about; None: the undo is one call, or has not begun."""
+    call = state.steps[index].undo_call if direction == COMPENSATE else None
+    return None if call is None else {"number": call.number, "of": call.of}
 
 
 def proposed_steps(state: State, index: int) -> list[Any] | None:
@@ -408,8 +467,21 @@ def asked_params(state: State, index: int, direction: Direction) -> dict[str, An
         params = _resolved(state, index, direction, _AtHand(state))
     if params is None:
         return None
-    # Cut less than elsewhere: an operator's answer depends on it.
+    return _brief_params(params)
+
+
+def _brief_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Cut less than elsewhere: an operator's answer depends on it."""
     return {name: brief(value, max_bytes=8192, max_items=20, max_text=1000) for name, value in params.items()}
+
+
+def _made(call: CompiledRollback, state: State) -> Mapping[str, Any] | None:
+    """The params of one call of an undo; None if they are unknown."""
+    try:
+        params = call.params.resolve(_AtHand(state))
+    except (BindingUnresolved, JournalUnreadable):
+        return None
+    return None if call.spec is None and not params else params
 
 
 def _resolved(state: State, index: int, direction: Direction, scope: _AtHand) -> Mapping[str, Any] | None:

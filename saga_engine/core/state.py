@@ -362,6 +362,10 @@ class State:
         undo = 0 if step.undo_call is None else step.undo_call.number
         return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using, undo)
 
+    def undo_key(self, index: int, number: int) -> str:
+        """The idempotency key of one call of an undo of several calls."""
+        return idempotency_key(self.saga_id, self.plan.steps[index].key, COMPENSATE, self.seed, 0, number)
+
     def approval(self, index: int, direction: Direction) -> str:
         """The digest of the exact call that an operator approved, while that is valid; else an empty text."""
         approval = self.steps[index].call(direction).approval

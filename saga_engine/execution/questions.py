@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 
 from saga_engine.core.effects import FORWARD, Alert, ErrorInfo
 from saga_engine.core.masking import mask_of, tools_of_step
-from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
+from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps, undo_call_of
 from saga_engine.core.state import State
 from saga_engine.ports.escalation import Escalation, EscalationHook, Question
 from saga_engine.ports.foreign import name_of, runs_foreign_code
@@ -45,6 +45,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
         steps=proposed_steps(state, told.step) if told.kind == "compensation" else None,
         text=asked.text if asked else "",
         schema=asked.schema if asked else None,
+        undo_call=undo_call_of(state, told.step, direction),
     )
     if mask is None:
         return question

@@ -123,9 +123,18 @@ def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> str:
 
 
 def _called(step: Mapping[str, Any]) -> dict[str, Any]:
-    size = len(canonical(step["params"]))
-    params = step["params"] if size <= _PARAMS_BYTES else cut(step["params"], _PARAMS_BYTES)
-    return {"call": str(step["step_id"]), "tool": step["tool"] or step["name"], "params": params}
+    made = {"call": str(step["step_id"]), "tool": step["tool"] or step["name"], "params": _params(step["params"])}
+    undo = step["compensation"]
+    if undo is not None and "calls" in undo and any(call["status"] != "COMPENSATED" for call in undo["calls"]):
+        made["undo_calls"] = [
+            {"tool": call["tool"], "params": _params(call["params"]), "status": call["status"]}
+            for call in undo["calls"][:_MOST]
+        ]
+    return made
+
+
+def _params(params: Any) -> Any:
+    return params if len(canonical(params)) <= _PARAMS_BYTES else cut(params, _PARAMS_BYTES)
 
 
 def _questions(body: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -81,6 +81,8 @@ def _word(text: str) -> str:
 def subject(question: Question) -> str:
     """The subject of the question: ``step 2 (book_hotel)``."""
     about = "the undo of step" if question.direction == "compensate" else "step"
+    if question.undo_call is not None:
+        about = f"call {question.undo_call['number'] + 1} of {question.undo_call['of']} of {about}"
     return f"{about} {quoted(str(question.step_id), 64)} ({quoted(question.tool or question.step_name, 64)})"
 
 

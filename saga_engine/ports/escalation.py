@@ -21,7 +21,8 @@ class Question:
     ``approval``, ``params`` are those of the exact call, secrets as markers, and an answer counts until ``expires_ms``.
     It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
     the first notification. For ``compensation``, ``steps`` are what a model proposes. For ``ask``, ``text`` is what the
-    step asks; if its answer is free, ``schema`` is what the value must fit.
+    step asks; if its answer is free, ``schema`` is what the value must fit. ``undo_call``: which call (``number``, from
+    0) of an undo of several calls (``of``) it is about.
     """
 
     saga_id: str
@@ -41,6 +42,7 @@ class Question:
     steps: Sequence[Mapping[str, Any]] | None = None
     text: str = ""
     schema: Mapping[str, Any] | None = None
+    undo_call: Mapping[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The question as one JSON object, without the fields that are empty."""

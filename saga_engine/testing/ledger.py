@@ -230,8 +230,19 @@ def _lines(db: sqlite3.Connection, where: str, *values: Any) -> list[Line]:
 def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """No record, no effect: each journalled intent allows one request, and nothing else does."""
     undo = step["compensation"] or {"attempts": 0}
-    for direction, attempts in (("forward", step["attempts"]), ("compensate", undo["attempts"])):
-        sent = [line for line in lines if line.what == "sent" and line.direction == direction]
+    asked = [line for line in lines if line.what == "sent"]
+    sides = [("forward", step["attempts"], [line for line in asked if line.direction == "forward"])]
+    back = [line for line in asked if line.direction == "compensate"]
+    if "calls" in undo:
+        for call in undo["calls"]:
+            own = [line for line in back if line.key == call["idempotency_key"]]
+            back = [line for line in back if line.key != call["idempotency_key"]]
+            sides.append(("compensate", call["attempts"], own))
+        if back:
+            yield f"its undo called {back[0].tool} under a key that the report does not know"
+    else:
+        sides.append(("compensate", undo["attempts"], back))
+    for direction, attempts, sent in sides:
         numbers = [line.attempt for line in sent]
         if len(set(numbers)) > attempts:
             yield f"attempt {max(numbers)} ({direction}) was sent, the report knows of {attempts}"
@@ -246,11 +257,15 @@ def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
 def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """Exactly the effects exist that the report names, and none happened twice."""
     standing = undone = 0
+    calls = {call["idempotency_key"] for call in (step["compensation"] or {}).get("calls", ())}
+    left = set(calls)
     for line in lines:
         if line.what == "applied" and line.direction == "forward":
             standing += 1
             if standing == 2:
                 yield "its effect was applied again while it stood"
+        elif line.what == "applied" and line.key in left and len(left) > 1:
+            left.remove(line.key)  # of an undo of several calls: the last one ends it
         elif line.what == "applied":
             undone += 1
             standing = 0

@@ -10,6 +10,7 @@ import msgspec
 from saga_engine.cli.progress import _STATES, _UNTOLD, Progress
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
+from saga_engine.core.undo_call import UndoCall
 from saga_engine.plan.model import load_plan
 
 
@@ -60,6 +61,32 @@ def test_a_small_saga_is_told_step_by_step():
         "undo 0 n0: undone, 1 ms",
         "saga s: compensated",
     ]
+
+
+def test_the_calls_of_an_undo_are_told_one_by_one_and_undo_one_step():
+    """Each line names the call; every call has its own attempts, and the step is undone once, after the last one."""
+    error = ErrorInfo("busy", "come back")
+    back = {"step": "0", "direction": "compensate"}
+    records = [
+        *forward(0),
+        r.StepIntended(at=2000, call=UndoCall(0, 2), **back),
+        r.StepSucceeded(at=2001, **back),
+        r.StepIntended(at=2002, call=UndoCall(1, 2), **back),
+        r.StepRetryScheduled(at=2003, error=error, delay_ms=2000, **back),
+        r.StepIntended(at=4003, attempt=2, call=UndoCall(1, 2), **back),
+        r.StepSucceeded(at=4004, **back),
+    ]
+    progress = progress_of(1)
+    lines = [line.split("  ", 1)[1] for line in told(progress, records)]
+    assert lines[2:] == [
+        "undo 0 n0, call 1 of 2: undoing",
+        "undo 0 n0, call 1 of 2: undone, 1 ms",
+        "undo 0 n0, call 2 of 2: undoing",
+        "undo 0 n0, call 2 of 2: waits to retry, 1 ms (busy: come back; next attempt in 2.0 s)",
+        "undo 0 n0, call 2 of 2: undoing, attempt 2",
+        "undo 0 n0, call 2 of 2: undone, attempt 2, 1 ms",
+    ]
+    assert progress._counts() == "1 of 1 done, 1 undone, 0 under way"
 
 
 def test_a_wait_for_an_approval_is_no_try():

@@ -341,3 +341,23 @@ async def test_steps_that_conditions_leave_out_are_no_disagreement(ledger: Outsi
     forged = outcome.to_dict()
     del forged["report"]["skipped"]
     assert ledger.compare(forged, plan) == ["step 0: the saga is said to be completed, the step is SKIPPED"]
+
+
+def test_the_calls_of_an_undo_have_keys_of_their_own(ledger: OutsideLedger) -> None:
+    """An undo of several calls is over with the last of them, and no call goes out under a key that nobody knows."""
+    did(ledger)
+    did(ledger, direction="compensate", key="s:1:c")
+    calls = [
+        {"attempts": 1, "idempotency_key": "s:1:c", "status": "COMPENSATED"},
+        {"attempts": 0, "idempotency_key": "s:1:c1", "status": "PENDING"},
+    ]
+    undo = {"status": "ESCALATED", "attempts": 0, "calls": calls}
+    half = report("ESCALATED", step(1, "ESCALATED", compensation=undo), failed=[1])
+    assert ledger.compare(half) == []
+    claimed = report("COMPENSATED", step(1, "COMPENSATED", compensation=undo), compensated=[1])
+    assert any("and stands" in each for each in ledger.compare(claimed))
+    did(ledger, direction="compensate", key="s:1:c1")
+    calls[1] |= {"attempts": 1, "status": "COMPENSATED"}
+    assert ledger.compare(claimed) == []
+    did(ledger, direction="compensate", key="s:1:c9")
+    assert any("does not know" in each for each in ledger.compare(claimed))

@@ -53,6 +53,7 @@ def question_card(
     words = frame.words
     kind, step = str(question["kind"]), str(question["step_id"])
     title = f"question-{saga_id}-{question['question_id']}"
+    undo = question.get("undo_call")
     asked = str(question.get("text") or "") if kind == "ask" else words.known("question", kind)
     about: list[Part] = [
         tag(
@@ -66,6 +67,7 @@ def question_card(
             " ",
             str(question.get("step_name") or "")[:80],
         ),
+        tag("span", None, words("step.call-of", n=undo["number"] + 1, of=undo["of"])) if undo else None,
         tag("code", None, str(question["tool"])[:80]) if question["tool"] else None,
         tag("span", None, moment(question["asked_ms"])),
         tag("span", {"class": "due"}, words("question.expires"), " ", moment(question["expires_ms"]))

@@ -46,6 +46,9 @@ def _record(words: Words, record: Mapping[str, Any]) -> Html:
         value = record.get(name)
         if value not in (None, "", 0) and not isinstance(value, dict | list):
             told.append(tag("span", None, f"{name} {value}"[:_CHARS]))
+    call = record.get("call")
+    if kind == "StepIntended" and isinstance(call, dict):
+        told.append(tag("span", None, f"call {call.get('number', 0) + 1}/{call['of']}"))
     error = record.get("error")
     if isinstance(error, dict):
         told.append(tag("span", {"class": "why"}, f"{error.get('error_code')}: {error.get('message')}"[:_CHARS]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.plan.values import cut
 from saga_engine.server.console.drawing import Node, axis_svg, graph_svg, row_svg
 from saga_engine.server.console.frame import (
     Frame,
@@ -32,6 +33,9 @@ WINDOW: Final = 60
 GRAPH_WINDOW: Final = 120
 #: The lists of the report, in the order in which an operator needs them.
 _REPORT: Final = ("failed", "unresolved", "left_in_place", "semantic", "compensated", "skipped", "continued")
+#: How many calls of one undo the inspector shows, those around the present one.
+_UNDO_CALLS: Final = 30
+_PARAMS_CHARS: Final = 200
 _REMAINS: Final = frozenset({"failed", "unresolved", "left_in_place", "semantic"})
 
 
@@ -399,9 +403,30 @@ def _inspector(frame: Frame, saga_id: str, step: Mapping[str, Any], view: str, f
         )
         if undo
         else None,
+        _undo_calls(frame, undo) if undo and "calls" in undo else None,
         facts((words("step.tool"), tag("code", None, undo["tool"]))) if undo else None,
         _call(frame, undo) if undo else None,
     )
+
+
+def _undo_calls(frame: Frame, undo: Mapping[str, Any]) -> list[Part]:
+    """The calls of an undo of several calls: what was done, what is in doubt, and what is left."""
+    words, calls = frame.words, undo["calls"]
+    open_from = next((at for at, call in enumerate(calls) if call["status"] != "COMPENSATED"), 0)
+    first = max(0, min(open_from - 2, len(calls) - _UNDO_CALLS))
+    rows: list[tuple[str, Part]] = []
+    for at, call in enumerate(calls[first : first + _UNDO_CALLS], first):
+        state = str(call["status"])
+        said: list[Part] = [
+            tag("span", {"class": f"badge {state.lower()}"}, words.known("step", state)),
+            " ",
+            tag("code", None, str(call["tool"])[:60]),
+        ]
+        if call["params"] is not None:
+            said += [" ", tag("code", {"class": "break"}, cut(call["params"], _PARAMS_CHARS))]
+        rows.append((words("step.call-of", n=at + 1, of=len(calls)), said))
+    hidden = len(calls) - len(rows)
+    return [facts(*rows), tag("p", {"class": "quiet"}, words("more", n=hidden)) if hidden else None]
 
 
 def _call(frame: Frame, call: Mapping[str, Any]) -> list[Part]:

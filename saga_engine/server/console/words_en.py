@@ -209,6 +209,7 @@ WORDS: Final[dict[str, str]] = {
     "step.before": "Before",
     "step.after": "After",
     "step.found": "Found now",
+    "step.call-of": "Call {n} of {of}",
     "step.undo": "Undo",
     "step.absent": "did not exist",
     "questions.none": "No open questions.",

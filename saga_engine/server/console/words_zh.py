@@ -206,6 +206,7 @@ WORDS: Final[dict[str, str]] = {
     "step.before": "之前的值",
     "step.after": "之后的值",
     "step.found": "当前的值",
+    "step.call-of": "第 {n} 个调用，共 {of} 个",
     "step.undo": "撤销",
     "step.absent": "不存在",
     "questions.none": "没有待答问题。",

@@ -133,6 +133,31 @@ async def test_every_page_of_the_demo_is_drawn_in_both_languages():
         assert "would" not in page  # the last one was Chinese
 
 
+@tool
+async def stuck(what: str) -> dict[str, str]:
+    raise ToolError(what, error_code="stuck", retryable=False)
+
+
+async def test_the_page_of_a_half_done_undo_names_its_calls():
+    """The step's page and its question say which calls of the undo were made, which one asks, and which are left."""
+    async with served(paint, unpaint, spoil, stuck) as (coordinator, app):
+        undo = {"tool": "unpaint", "params": {"what": "door"}}
+        rest = [{"tool": "stuck", "params": {"what": "lock"}}, {"tool": "unpaint", "params": {"what": "frame"}}]
+        plan = {
+            "steps": [
+                {"step_id": "wall", "tool": "paint", "params": {"what": "wall"}, "rollback": {**undo, "then": rest}},
+                {"step_id": "full", "tool": "spoil", "params": {"what": "sold out"}},
+            ],
+        }
+        await coordinator.run(plan, saga_id="half")
+        page = await Browser(app).page("/ui/sagas/half?step=wall")
+        text = " ".join(re.sub(r"<[^>]+>", " ", unescape(page[page.index('id="inspector"') :])).split())
+        found = [text.index(each) for each in ("Call 1 of 3 Undone", "Call 2 of 3 Asks", "Call 3 of 3 Pending")]
+        assert found == sorted(found)
+        assert '"what":"frame"' in text
+        assert "Call 2 of 3" in page[: page.index('id="report"')]
+
+
 async def test_the_page_of_a_full_hotel_says_what_was_undone_and_that_nothing_is_left():
     """A person reads off the page why the saga turned around, what was undone, and that the report is clean."""
     async with served() as (coordinator, app):
