@@ -60,13 +60,13 @@ _FAILS: Final[dict[str, FaultKind]] = {
     "wait": "no-event",
 }
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
-    "child-undone": "the undo of the child saga of step {} cannot be made",
-    "refused": "the undo of step {} fails permanently",
-    "lost-happened": "the undo of step {} happens, and its response is lost or its tool raises",
-    "lost-not-happened": "the undo of step {} does not happen, and there is no response",
-    "crash-happened": "the process dies after the undo of step {}",
-    "crash-not-happened": "the process dies before the undo of step {} happens",
-    "drift": "somebody else changes the value before the undo of step {}",
+    "child-undone": "{} cannot be made",
+    "refused": "{} fails permanently",
+    "lost-happened": "{} happens, and its response is lost or its tool raises",
+    "lost-not-happened": "{} does not happen, and there is no response",
+    "crash-happened": "the process dies after {}",
+    "crash-not-happened": "the process dies before {} happens",
+    "drift": "somebody else changes the value before {}",
 }
 #: Questions about a step that is known not to have been done.
 _NOT_DONE: Final = frozenset({"step-failed", "tool-changed"})
@@ -94,6 +94,19 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfUndone:
+    """A step whose undo of ``of`` calls stopped between two of them; ``done``: how many happened."""
+
+    step_id: int | str
+    done: int
+    of: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"step_id": self.step_id, "done": self.done, "of": self.of}
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One failure point and its consequences.
 
@@ -101,6 +114,8 @@ class Scenario:
     step's call from its undo; ``what`` is both in words. ``status``: where the saga rests. ``reason``: why it turned
     around, as ``State.reason``. ``standing``: ids of steps whose effect remains although the saga did not complete;
     ``twice``: of those whose effect existed twice, which would be a defect. ``calls`` of tools and probes.
+    ``undo_call``: which call (from 0) of an undo of how many fails. ``fallback``: the one whose undo fails; 0: that of
+    the step's own tool. ``half_undone``: of the standing ones, those of whose undo some calls happened.
     """
 
     fault: FaultKind | Literal[""]
@@ -115,6 +130,9 @@ class Scenario:
     twice: tuple[int | str, ...]
     asked: tuple[Asked, ...]
     calls: int
+    undo_call: tuple[int, int] | None = None
+    fallback: int = 0
+    half_undone: tuple[HalfUndone, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -131,6 +149,9 @@ class Scenario:
             "twice": list(self.twice),
             "asked": [asked.to_dict() for asked in self.asked],
             "calls": self.calls,
+            "undo_call": None if self.undo_call is None else {"number": self.undo_call[0], "of": self.undo_call[1]},
+            "fallback": self.fallback,
+            "half_undone": [half.to_dict() for half in self.half_undone],
         }
 
 
@@ -224,14 +245,26 @@ def _chosen(counts: Sequence[int], pivot: int | None, most: int) -> Sequence[int
 
 
 class _Point(NamedTuple):
-    """A fault; before the undo of a step can fail, something must turn the saga around (``first``)."""
+    """A fault; before the undo of a step can fail, something must turn the saga around (``first``).
+
+    ``of``: how many calls that undo has. ``fallback``: the one that is undone; it is used because of one more fault.
+    """
 
     fault: Fault
-    first: Fault | None = None
+    first: tuple[Fault, ...] = ()
+    of: int = 1
+    fallback: int = 0
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return (self.fault,) if self.first is None else (self.first, self.fault)
+        return (*self.first, self.fault)
+
+
+class _Undo(NamedTuple):
+    """An undo that is called: what turns the saga around so late that it is, and how many calls it has."""
+
+    first: tuple[Fault, ...]
+    of: int
 
 
 class _Stage:
@@ -243,16 +276,32 @@ class _Stage:
         steps = self.well.state.steps
         last = (step.index for step in plan.final if step.index < len(steps))
         self._reached = frozenset(self.well.order).union(at for at in last if steps[at].status == t.SUCCEEDED)
-        #: The steps whose undo is called, and what turns the saga around so late that it is; None: nothing has to.
-        self._undos: dict[int, Fault | None] = {}
+        #: The steps whose undo is called, each with the number of the fallback that is undone (0: none).
+        self._undos: dict[tuple[int, int], _Undo] = {}
         for first in self._turns():
-            run = self.well if first is None else self.play(first)
-            for index in run.undone:
-                self._undos.setdefault(index, first)
+            turn = () if first is None else (first,)
+            run = self.play(*turn) if turn else self.well
+            for index, calls in run.undone.items():
+                self._undos.setdefault((index, run.state.steps[index].using), _Undo(turn, calls))
+        self._undo_fallbacks()
 
     def play(self, *faults: Fault) -> Played:
         """One run."""
         return play(self.plan, self._outputs, faults)
+
+    def _undo_fallbacks(self) -> None:
+        """Find the undos of fallbacks: all steps that have one use it, and the saga turns around."""
+        ways = [len(step.fallbacks) for step in self.plan.steps]
+        for way in range(1, max(ways, default=0) + 1):
+            for first in self._turns():
+                turn = () if first is None else (first,)
+                held = -1 if first is None or first.kind in ("cancel", "deadline") else first.step
+                used = {at: Fault("refused", at, way=way - 1) for at, ends in enumerate(ways) if ends >= way}
+                used.pop(held, None)
+                run = self.play(*turn, *used.values())
+                for index, calls in run.undone.items():
+                    if index in used and run.state.steps[index].using == way:
+                        self._undos.setdefault((index, way), _Undo((used[index], *turn), calls))
 
     def _turns(self) -> Iterator[Fault | None]:
         """What may turn the saga around when as many effects as possible exist."""
@@ -294,12 +343,21 @@ class _Stage:
             kinds.append("deadline")
         for kind in kinds:
             yield _Point(Fault(kind, index))
-        if index in self._undos:
-            watched = any(serving.before is not None for serving in step.servings())
-            for kind in _UNDO_WORDS:
-                if (kind == "child-undone") is not (step.child is not None) or (kind == "drift" and not watched):
-                    continue
-                yield _Point(Fault(kind, index, COMPENSATE), self._undos[index])
+        for way in range(len(step.fallbacks) + 1):
+            if (undo := self._undos.get((index, way))) is not None:
+                yield from _undo_points(step, way, undo)
+
+
+def _undo_points(step: CompiledStep, way: int, undo: _Undo) -> Iterator[_Point]:
+    """The failure points of the undo of a step, or of its fallback: of each of its calls."""
+    watched = (step.fallbacks[way - 1] if way else step).before is not None
+    for call in range(undo.of):
+        for kind in _UNDO_WORDS:
+            if (kind == "child-undone") is not (step.child is not None):
+                continue
+            if kind == "drift" and (call or not watched):  # once the undo has begun, the value is its own
+                continue
+            yield _Point(Fault(kind, step.index, COMPENSATE, call), undo.first, undo.of, way)
 
 
 # --- what comes of them --------------------------------------------------------------------------------------------
@@ -331,6 +389,11 @@ def _scenario(plan: CompiledPlan, point: _Point | None, run: Played) -> Scenario
             for question in state.questions.values()
         ),
         calls=run.calls,
+        undo_call=None if point is None or point.of == 1 else (point.fault.call, point.of),
+        fallback=0 if point is None else point.fallback,
+        half_undone=()
+        if completed
+        else tuple(HalfUndone(plan.steps[index].step_id, *half) for index, half in run.half.items()),
     )
 
 
@@ -350,15 +413,22 @@ def _verdict(run: Played) -> ScenarioVerdict:
 def _what(plan: CompiledPlan, point: _Point | None) -> str:
     if point is None:
         return "no failure"
-    fault, first = point
+    fault, step = point.fault, plan.steps[point.fault.step]
     if fault.direction == FORWARD:
         return _WORDS[fault.kind]
-    words = _UNDO_WORDS[fault.kind].format(plan.steps[fault.step].step_id)
-    if first is None:
-        return words
-    turn = plan.steps[first.step].step_id
-    before = f"the saga is cancelled after step {turn}" if first.kind == "cancel" else f"step {turn} fails"
-    return f"{before}, {words}"
+    which = f"call {fault.call + 1} of {point.of} of " if point.of > 1 else ""
+    whose = "the child saga of " if step.child is not None else ""
+    words = _UNDO_WORDS[fault.kind].format(f"{which}the undo of {whose}step {step.step_id}")
+    before = []
+    for first in point.first:
+        turn = plan.steps[first.step].step_id
+        if first.step == fault.step and first.kind == "refused":
+            before.append(f"step {turn} uses fallback {point.fallback}")
+        else:
+            before.append(
+                f"the saga is cancelled after step {turn}" if first.kind == "cancel" else f"step {turn} fails"
+            )
+    return ", ".join([*before, words])
 
 
 def _s(count: int) -> str:

@@ -1,13 +1,15 @@
 """One run of a saga through the pure engine, with simulated tools and chosen faults: no clock, no randomness, no I/O.
 
 The simulated tools do what their declarations say. A keyed tool that is called again with its key has one effect; a
-probe tells the truth; a read has no effect; an undo removes the effect of its step. Time passes only while the saga
-waits, while a response is awaited in vain, and while a process is down.
+probe tells the truth; a read has no effect; an undo removes the effect of its step, and one of several calls does so
+with the last of them. Time passes only while the saga waits, while a response is awaited in vain, and while a process
+is down.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -38,6 +40,7 @@ from saga_engine.core.settling import facts
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.steps import ask, child
+from saga_engine.core.undo_call import UndoCall
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.core.waits import Wait
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
@@ -78,31 +81,36 @@ _CODE: Final = "rehearsed"
 _BEFORE: Final = {"value": "before"}
 _AFTER: Final = {"value": "after"}
 _OTHER: Final = {"value": "another"}
+#: The same when some calls of its undo have happened.
+_HALF: Final = {"value": "between"}
 
 
 class Fault(NamedTuple):
-    """A fault at one step's call in one direction.
+    """A fault at one step's call in one direction; ``call`` is the number of the call in an undo of several.
 
-    ``refused``: its own tool refuses permanently; ``refused-all``: its fallbacks, too. ``unavailable``: not done,
-    retryable, until the attempts are used up. ``blocked``: the policy refuses. ``lost-…``: it happened or not, and the
-    response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
-    dies before the outcome is journalled. ``drift``: before the undo somebody else changes what the step changed.
-    ``cancel``, ``deadline``: right after the step happened. ``unanswered``: nobody answers what the step asks.
-    ``no-event``: what it waits for never comes. ``not-computable``: its computation has no result. ``child-undone``:
-    its child saga fails and is undone; backward, the child cannot be undone. ``skipped``: its ``when`` does not hold.
-    ``output-fails``: its ``failed_when`` holds.
+    ``refused``: its own tool refuses permanently, and so do its first ``way`` fallbacks; ``refused-all``: all of its
+    fallbacks, too. ``unavailable``: not done, retryable, until the attempts are used up. ``blocked``: the policy
+    refuses. ``lost-…``: it happened or not, and the response is lost, once; ``silent``: it happened, and neither tool
+    nor probe ever responds. ``crash-…``: the process dies before the outcome is journalled. ``drift``: before the undo
+    somebody else changes what the step changed. ``cancel``, ``deadline``: right after the step happened.
+    ``unanswered``: nobody answers what the step asks. ``no-event``: what it waits for never comes. ``not-computable``:
+    its computation has no result. ``child-undone``: its child saga fails and is undone; backward, the child cannot be
+    undone. ``skipped``: its ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
     """
 
     kind: FaultKind
     step: int
     direction: Direction = FORWARD
+    call: int = 0
+    way: int = 0
 
 
 class Played(NamedTuple):
     """Where a saga came to rest: its state, and the external effects.
 
     ``standing`` are steps whose effect exists, without those of ``finally``; ``twice`` those whose effect existed twice
-    at some time. ``order``: the steps in the order in which they happened; ``undone``: those whose undo was called.
+    at some time. ``order``: the steps in the order in which they happened; ``undone``: those whose undo was called, and
+    how many calls it has; ``half``: how many calls, of how many, happened of the undos that did not end.
     ``calls`` counts calls of tools and probes. ``rested`` is False if the saga did not come to rest, which is a defect
     of the engine.
     """
@@ -111,7 +119,8 @@ class Played(NamedTuple):
     standing: tuple[int, ...]
     twice: tuple[int, ...]
     order: tuple[int, ...]
-    undone: frozenset[int]
+    undone: Mapping[int, int]
+    half: Mapping[int, tuple[int, int]]
     calls: int
     rested: bool
 
@@ -131,13 +140,16 @@ class _World:
     def __init__(self) -> None:
         self.standing: dict[int, int] = {}
         self.twice: dict[int, None] = {}
+        #: The calls that happened of the undos that did not end.
+        self.half: dict[int, set[int]] = {}
+        self.undo_calls: dict[int, int] = {}
         self._applied: dict[str, int] = {}
 
     def happened(self, key: str) -> bool:
         return key in self._applied
 
-    def apply(self, effect: CallTool, spec: ToolSpec, key: str, now: int) -> bool:
-        """A call arrives; returns whether it is done."""
+    def apply(self, effect: CallTool, spec: ToolSpec, key: str, now: int, part: UndoCall) -> bool:
+        """A call arrives; returns whether it is done. ``part``: which call of the undo it is."""
         if spec.effect == "read" or self._remembers(spec, key, now):
             return True
         step = effect.step
@@ -145,8 +157,13 @@ class _World:
             self.standing[step] = self.standing.get(step, 0) + 1
             if self.standing[step] > 1:
                 self.twice[step] = None
-        elif self.standing.get(step):
-            self.standing[step] -= 1
+        elif self.standing.get(step) and part.number not in self.half.get(step, ()):
+            done = self.half.setdefault(step, set())
+            done.add(part.number)
+            self.undo_calls[step] = part.of
+            if len(done) == part.of:
+                self.standing[step] -= 1
+                del self.half[step]
         elif not spec.tolerates_absence:
             return False
         self._applied[key] = now
@@ -168,7 +185,7 @@ class _Run:
         self._plan = plan
         self._outputs = outputs
         at_calls = [fault for fault in faults if fault.kind not in _AFTERWARDS and fault.kind not in _CHANGES]
-        self._faults = {(fault.step, fault.direction): fault for fault in at_calls}
+        self._faults = {(fault.step, fault.direction, fault.call): fault for fault in at_calls}
         self._after = {fault.step: fault.kind for fault in faults if fault.kind in _AFTERWARDS}
         self._fired: dict[Fault, int] = {}
         self._now = _START_MS
@@ -180,7 +197,7 @@ class _Run:
         self._state = begin(started, plan)
         self._queue: deque[CallTool | Probe] = deque()
         self._order: dict[int, None] = {}
-        self._undone: set[int] = set()
+        self._undone: dict[int, int] = {}
         #: The steps of ``finally`` begin here: their effects are wanted however the saga ends.
         self._first_last = len(plan.steps)
         self._calls = 0
@@ -208,7 +225,8 @@ class _Run:
             standing=tuple(sorted(step for step, count in world.standing.items() if count and step < self._first_last)),
             twice=tuple(world.twice),
             order=tuple(self._order),
-            undone=frozenset(self._undone),
+            undone=dict(self._undone),
+            half={step: (len(done), world.undo_calls[step]) for step, done in world.half.items()},
             calls=self._calls,
             rested=rested,
         )
@@ -220,7 +238,7 @@ class _Run:
         for asked in self._state.questions.values():
             if asked.kind != ask.KIND:
                 continue
-            if (asked.step, FORWARD) not in self._faults:
+            if not self._fails(asked.step):
                 self._settle(self._answer_to(asked))
                 self._order[asked.step] = None
                 self._afterwards(asked.step)
@@ -233,7 +251,7 @@ class _Run:
     def _arrive(self) -> bool:
         """Bring the event that a step waits for, once no call is left to be made; whether anything changed."""
         for index, wait in () if self._queue else self._state.waits.items():
-            if wait.on == "event" and (index, FORWARD) not in self._faults:
+            if wait.on == "event" and not self._fails(index):
                 key = self._plan.steps[index].key
                 sample = self._outputs[index, 0]
                 self._settle(r.StepSucceeded(at=self._now, step=key, output=sample, via="event", source="simulated"))
@@ -252,7 +270,7 @@ class _Run:
         saga_id, key = wait.about["saga"], self._plan.steps[index].key
         self._calls += 1
         forward = wait.direction == FORWARD
-        if (index, wait.direction) in self._faults:
+        if self._fails(index, wait.direction):
             error = ErrorInfo("child_undone", f"child saga {saga_id} did not complete")
             end = ChildEnd(saga_id, t.COMPENSATED if forward else "", error=error)
         elif forward:
@@ -264,7 +282,7 @@ class _Run:
             end = ChildEnd(saga_id, t.COMPENSATED)
             self._world.standing[index] = 0
         if not forward:
-            self._undone.add(index)
+            self._undone[index] = 1
         self._settle(child.ended(self._state, key, end, self._now))
         if end.status == t.COMPLETED:
             self._afterwards(index)
@@ -316,16 +334,25 @@ class _Run:
             self._order[effect.step] = None
             self._afterwards(effect.step)
 
+    def _fails(self, step: int, direction: Direction = FORWARD) -> bool:
+        """Whether a built-in step does not do what it waits for."""
+        return (step, direction, 0) in self._faults
+
+    def _part(self, effect: CallTool | Probe) -> UndoCall:
+        """Which call of its undo a call is; one forward is the only one."""
+        made = self._state.steps[effect.step].undo_call if effect.direction == COMPENSATE else None
+        return UndoCall(0, 1) if made is None else made
+
     def _fault(self, effect: CallTool | Probe) -> Fault | None:
         """The fault that applies to this call, if one does."""
-        fault = self._faults.get((effect.step, effect.direction))
+        fault = self._faults.get((effect.step, effect.direction, self._part(effect).number))
         if fault is None:
             return None
         fired = self._fired.get(fault, 0)
         _, policy = facts(self._state, effect.step, effect.direction)
         if fault.kind == "drift" and type(effect) is Probe:
             return None
-        own = effect.direction == COMPENSATE or not self._state.steps[effect.step].using
+        own = effect.direction == COMPENSATE or self._state.steps[effect.step].using <= fault.way
         strikes = {
             "refused": own,
             "refused-all": True,
@@ -353,7 +380,7 @@ class _Run:
             if judged == "restored":
                 return Done(None, "unchanged")
         if effect.direction == COMPENSATE:
-            self._undone.add(effect.step)
+            self._undone[effect.step] = self._part(effect).of
         elif type(serving) is CompiledFallback and serving.way == "cached" and not kind:
             return Done(self._output(effect), "cache", "", 0)
         self._calls += 1
@@ -370,6 +397,8 @@ class _Run:
         return Done(self._output(effect), after=_AFTER if watched else None)
 
     def _image(self, step: int) -> dict[str, Any]:
+        if step in self._world.half:
+            return _HALF
         return _AFTER if self._world.standing.get(step) else _BEFORE
 
     def _probe(self, effect: Probe, fault: Fault | None) -> Outcome:
@@ -386,7 +415,8 @@ class _Run:
 
     def _apply(self, effect: CallTool) -> bool:
         spec, _ = facts(self._state, effect.step, effect.direction)
-        return self._world.apply(effect, spec, self._state.key(effect.step, effect.direction), self._now)
+        key = self._state.key(effect.step, effect.direction)
+        return self._world.apply(effect, spec, key, self._now, self._part(effect))
 
     def _output(self, effect: CallTool | Probe) -> object:
         if effect.direction == COMPENSATE:

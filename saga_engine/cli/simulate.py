@@ -146,7 +146,10 @@ def _lines(row: list[Any]) -> Iterator[str]:
 def _standing(scenario: Scenario, names: dict[int | str, str]) -> str:
     if scenario.status == "COMPLETED":
         return "everything, as planned"
-    return _some(_named(scenario.standing, names)) if scenario.standing else "nothing"
+    if not scenario.standing:
+        return "nothing"
+    half = {each.step_id: f" (undone in part: {each.done} of {each.of} calls)" for each in scenario.half_undone}
+    return _some(f"{_name(step, names)}{half.get(step, '')}" for step in scenario.standing)
 
 
 def _asked(asked: Sequence[Asked]) -> str:

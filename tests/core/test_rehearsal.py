@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saga_engine.analysis import simulation
 from saga_engine.analysis.simulation import VERDICTS, Rehearsal, Scenario, rehearse
-from saga_engine.analysis.simulator import Fault, play
+from saga_engine.analysis.simulator import Fault, FaultKind, play
 from saga_engine.core import settling
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
@@ -19,6 +21,8 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.sample_outputs import rehearsable
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.server.console import plans as console
+from saga_engine.server.console.words_en import WORDS
 from tests.core.simulation import Catalog, make_case
 from tests.plan.catalog import Catalog as Declared
 from tests.plan.catalog import closed, declare
@@ -319,3 +323,85 @@ def test_retries_have_their_end() -> None:
     tools = [ToolSpec("safe", undo="safe", **SAFE, retry=RetryPolicy(max_attempts=1000)), ToolSpec("look")]
     scenario = found(rehearse(compiled({"tool": "safe"}, tools=tools)), 1, "unavailable")
     assert (scenario.status, scenario.calls) == (t.COMPENSATED, 1000)
+
+
+# --- undos of several calls, of items and of fallbacks ---------------------------------------------------------------
+
+
+def undone_by(tool: str) -> dict[str, Any]:
+    """A rollback of three calls."""
+    return {"tool": tool, "then": [{"tool": tool}, {"tool": tool}]}
+
+
+def test_every_call_of_an_undo_is_a_failure_point() -> None:
+    """The effect is gone after the last call; what stops before says how much of the undo was done."""
+    tools = [ToolSpec("bare", undo="undo"), ToolSpec("undo")]
+    rehearsal = rehearse(compiled({"tool": "bare", "rollback": undone_by("undo")}, {"tool": "bare"}, tools=tools))
+    undos = [each for each in rehearsal.scenarios if each.step_id == 1 and each.direction == COMPENSATE]
+    found = {(each.fault, each.undo_call): (each.standing, [half.done for half in each.half_undone]) for each in undos}
+    assert found["refused", (0, 3)] == ((1,), [])
+    assert found["refused", (1, 3)] == ((1,), [1])
+    assert found["refused", (2, 3)] == ((1,), [2])
+    assert found["lost-happened", (0, 3)] == ((1,), [1])
+    assert found["lost-happened", (2, 3)] == found["crash-happened", (2, 3)] == ((), [])
+    assert found["crash-not-happened", (2, 3)] == ((1,), [2])
+    assert {each.verdict for each in undos} == {"asks"}
+    (last,) = [each for each in undos if each.undo_call == (2, 3) and each.fault == "refused"]
+    assert last.what == "step 2 fails, call 3 of 3 of the undo of step 1 fails permanently"
+    assert last.to_dict()["half_undone"] == [{"step_id": 1, "done": 2, "of": 3}]
+
+
+WATCHED = [
+    ToolSpec("put", undo="undo", before="look", keyed=True, probe="look"),
+    ToolSpec("safe", undo="undo", **SAFE),
+    ToolSpec("look", effect="read"),
+    ToolSpec("undo", keyed=True, tolerates_absence=True),
+]
+
+
+def test_drift_is_a_failure_point_of_items_and_of_fallbacks() -> None:
+    """Wherever an undo looks first it may find what somebody else changed, and then it asks."""
+    plan = compiled(
+        {"tool": "put", "each": {"of": ["a", "b"]}, "rollback": undone_by("undo")},
+        {"tool": "safe", "fallback": [{"tool": "safe"}, {"tool": "put"}]},
+        {"tool": "safe"},
+        tools=WATCHED,
+    )
+    rehearsal = rehearse(plan)
+    drifts = [each for each in rehearsal.scenarios if each.fault == "drift"]
+    drifts.sort(key=lambda each: str(each.step_id))
+    assert [(each.step_id, each.fallback) for each in drifts] == [("1[0]", 0), ("1[1]", 0), (2, 2)]
+    assert all(kinds(each) == [(each.step_id, COMPENSATE, "drift")] for each in drifts)
+    assert all(each.step_id in each.standing for each in drifts)
+    assert drifts[2].what == (
+        "step 2 uses fallback 2, step 3 fails, somebody else changes the value before the undo of step 2"
+    )
+    refused = [each for each in rehearsal.scenarios if (each.step_id, each.fault) == (2, "refused")]
+    assert [(each.direction, each.fallback) for each in refused] == [
+        (FORWARD, 0),
+        (COMPENSATE, 0),
+        (COMPENSATE, 1),
+        (COMPENSATE, 2),
+    ]
+
+
+def test_a_sole_writers_value_does_not_settle_one_call_of_several() -> None:
+    """A value as the step left it proves that no undo happened; it does not prove that of one call of several."""
+    writer = ToolSpec("put", undo="undo", before="look", sole_writer=True, keyed=True, probe="look")
+    tools = [writer, *WATCHED[1:3], ToolSpec("undo")]
+    single = rehearse(compiled({"tool": "put"}, {"tool": "safe"}, tools=tools))
+    assert found(single, 1, "lost-not-happened", COMPENSATE).status == t.COMPENSATED
+    several = rehearse(compiled({"tool": "put", "rollback": undone_by("undo")}, {"tool": "safe"}, tools=tools))
+    lost = [each for each in several.scenarios if each.fault == "lost-not-happened" and each.undo_call == (0, 3)]
+    assert [kinds(each) for each in lost] == [[(1, COMPENSATE, "undo-in-doubt")]]
+
+
+def test_every_kind_of_fault_is_told_in_words_and_on_its_page() -> None:
+    """A new kind of fault has words, a line in the documentation, and a column of the console's matrix."""
+    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
+    kinds = set(get_args(FaultKind))
+    assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
+    assert set(simulation._WORDS) == kinds
+    assert set(console._KINDS) | set(console._UNDO_KINDS) == kinds
+    assert set(console._UNDO_KINDS) == set(simulation._UNDO_WORDS)
+    assert {kind for kind in kinds if f"fault.{kind}" not in WORDS} == set()

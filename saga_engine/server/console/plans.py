@@ -27,13 +27,23 @@ _KINDS: Final = (
     "unanswered",
     "no-event",
     "not-computable",
+    "child-undone",
     "skipped",
     "output-fails",
     "cancel",
     "deadline",
 )
-_UNDO_KINDS: Final = ("refused", "lost-happened", "lost-not-happened", "crash-happened", "crash-not-happened", "drift")
+_UNDO_KINDS: Final = (
+    "refused",
+    "lost-happened",
+    "lost-not-happened",
+    "crash-happened",
+    "crash-not-happened",
+    "drift",
+    "child-undone",
+)
 _SIGNS: Final = {"clean": "●", "asks": "?", "left": "✕"}
+_WORSE: Final = {"clean": 0, "asks": 1, "left": 2}
 
 
 def plan_page(
@@ -117,7 +127,9 @@ def _matrix(frame: Frame, rehearsal: Mapping[str, Any]) -> Html:
     for each in rehearsal["scenarios"]:
         key = str(each["step_id"])
         steps.setdefault(key, str(each["step_name"]))
-        found[key, str(each["direction"]), str(each["fault"])] = each
+        place = key, str(each["direction"]), str(each["fault"])
+        if place not in found or _WORSE[each["verdict"]] > _WORSE[found[place]["verdict"]]:
+            found[place] = each  # of the calls of an undo, and of the undos of fallbacks, the worst
     columns = [("forward", kind) for kind in _KINDS if any(("forward", kind) == place[1:] for place in found)]
     columns += [
         ("compensate", kind) for kind in _UNDO_KINDS if any(("compensate", kind) == place[1:] for place in found)
@@ -191,7 +203,10 @@ def _cell(frame: Frame, scenario: Mapping[str, Any] | None) -> Html:
 
 def _scenario(frame: Frame, each: Mapping[str, Any]) -> Html:
     words, verdict = frame.words, str(each["verdict"])
-    standing = ", ".join(str(step) for step in each["standing"][:8]) or words("nothing")
+    half = {
+        half["step_id"]: f" ({words('matrix.half', done=half['done'], of=half['of'])})" for half in each["half_undone"]
+    }
+    standing = ", ".join(f"{step}{half.get(step, '')}" for step in each["standing"][:8]) or words("nothing")
     sign = tag("b", {"class": f"cell {verdict}", "aria-hidden": "true"}, _SIGNS.get(verdict, ""))
     where = tag("b", None, str(each["step_id"])) if each["step_id"] is not None else None
     return tag(
