@@ -23,7 +23,7 @@ _UNDO_CALLS: Final = (
     ("ESCALATED", "waits for an operator"),
     ("PENDING", "left"),
     ("SKIPPED", "not needed"),
-    ("RESOLVED", "not made: an operator decided about the whole undo"),
+    ("RESOLVED", "not made: an operator resolved the whole undo"),
 )
 _PARAMS_CHARS: Final = 160
 
