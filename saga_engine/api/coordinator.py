@@ -278,6 +278,9 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> Handle:
         source = await self.templates.expanded(source)
         submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
+        return await self._begin_submitted(submission, detach=detach)
+
+    async def _begin_submitted(self, submission: Submission, *, detach: bool) -> Handle:
         name = submission.saga_id
         present = self.supervisor.find(name)
         if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again
@@ -424,7 +427,10 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """
         chosen = served(self.store.work().count, concurrency, partitions)
         ticks = Ticks(self.store, self._begin_scheduled, self._cancel_scheduled)
-        worker = Worker(self.store, self.supervisor, concurrency=concurrency, partitions=chosen, ticks=ticks)
+        late = partial(self._begin_late, detach=True)
+        worker = Worker(
+            self.store, self.supervisor, concurrency=concurrency, partitions=chosen, begin_late=late, ticks=ticks
+        )
         self._workers.add(worker)
         try:
             return await worker.run()

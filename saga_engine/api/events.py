@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from saga_engine.api.requests import submission_of
 from saga_engine.ports import ListedEvent, Store
 from saga_engine.runtime.events import EventReceipt, Events
 from saga_engine.runtime.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from saga_engine.core.steps.late import LatePlan
+    from saga_engine.core.submission import Submission
+    from saga_engine.execution.result import Handle
+    from saga_engine.plan.operator_limits import Limits
+    from saga_engine.tools.registry import ToolRegistry
+
+#: By this tag the sagas are found that handle events which came too late.
+LATE_TAG: Final = "late-event"
 
 
 class EventMethods:
@@ -15,6 +29,13 @@ class EventMethods:
 
     store: Store
     supervisor: Supervisor
+
+    tools: ToolRegistry
+    limits: Limits
+
+    if TYPE_CHECKING:
+
+        async def _begin_submitted(self, submission: Submission, *, detach: bool) -> Handle: ...
 
     async def send_event(
         self, name: str, key: str | int, payload: Any = None, *, event_id: str | None = None
@@ -24,7 +45,7 @@ class EventMethods:
         It is durable when this returns. ``event_id``: the sender's own id; an event that is sent again under it counts
         once. No tools are needed. Raises ``EventRefused``, ``ValueNotJson``, ``StoreUnavailable``.
         """
-        return await Events(self.store, self.supervisor).send(name, key, payload, event_id)
+        return await self._events().send(name, key, payload, event_id)
 
     async def answer_wait(self, saga_id: str, step_id: int | str, payload: Any = None) -> None:
         """Bring an event to one step that waits, whatever others wait for the same name and key.
@@ -32,14 +53,27 @@ class EventMethods:
         The wait has one end: who calls this twice changes nothing. Raises ``SagaNotFound``, ``EventRefused`` and
         ``ValueNotJson``.
         """
-        await Events(self.store, self.supervisor).answer(saga_id, str(step_id), payload)
+        await self._events().answer(saga_id, str(step_id), payload)
 
     async def require_waiting(self, saga_id: str, step_id: int | str) -> None:
         """Raises ``EventRefused`` unless the step waits for an event now, and ``SagaNotFound``."""
-        await Events(self.store, self.supervisor).waiting(saga_id, str(step_id))
+        await self._events().waiting(saga_id, str(step_id))
 
     async def events(
         self, name: str | None = None, key: str | int | None = None, *, limit: int = 100
     ) -> Sequence[ListedEvent]:
         """Events that arrived in the last days, and what became of each; the last one first."""
-        return await Events(self.store, self.supervisor).listed(name, key, limit)
+        return await self._events().listed(name, key, limit)
+
+    def _events(self) -> Events:
+        return Events(self.store, self.supervisor, self._begin_late)
+
+    async def _begin_late(self, late: LatePlan, saga_id: str, *, detach: bool = False) -> None:
+        """Begin the saga that handles an event which came too late. Raises as ``submit``."""
+        made = submission_of(late.plan, saga_id, None, self.tools, (LATE_TAG,), limits=self.limits)
+        sensitive = {
+            tool: sorted({*made.compiled.sensitive.get(tool, ()), *names}) for tool, names in late.sensitive.items()
+        }
+        compiled = replace(made.compiled, sensitive={**made.compiled.sensitive, **sensitive})
+        submission = msgspec.structs.replace(made, compiled=compiled)
+        await (await self._begin_submitted(submission, detach=detach)).journalled()

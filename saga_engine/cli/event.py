@@ -40,7 +40,8 @@ def event(
     """Send an event to the saga that waits for it.
 
     The event is durable when the command ends. What nothing waits for is kept for seven days. A worker, or the process
-    that runs the saga, continues it. An event that comes too late has the exit code 6; `saga events` lists it.
+    that runs the saga, continues it. An event that comes too late has the exit code 6, unless the step's `on_late`
+    handles it; `saga events` lists it.
 
     Example:
       saga event payment.received order-17 '{"amount": "49.90"}' --id evt_81
@@ -59,7 +60,10 @@ def event(
         step = f": step {shown(receipt.step)} of saga {shown(receipt.saga_id)}" if receipt.saga_id else ""
         again = " (it had arrived before)" if receipt.repeated else ""
         data(f"event {shown(receipt.event_id)} {_WORDS[receipt.disposition]}{step}{again}")
-    return exit_codes.CONFLICT if receipt.disposition in ("late", "refused") else exit_codes.COMPLETED
+        if receipt.late_saga:
+            data(f"saga {shown(receipt.late_saga)} handles it (on_late); a worker with the tool runs it")
+    handled = receipt.disposition not in ("late", "refused") or receipt.late_saga
+    return exit_codes.COMPLETED if handled else exit_codes.CONFLICT
 
 
 def events(

@@ -93,6 +93,10 @@ class Mask:
         """The sensitive params of these tools."""
         return frozenset().union(*(self._marks.get(tool, ()) for tool in tools))
 
+    def texts(self) -> Iterable[str]:
+        """The sensitive texts that are known."""
+        return sorted(self._values)
+
     def found(self, value: Any) -> Iterator[str]:
         """The texts in a value that contain something sensitive."""
         for text in dict.fromkeys(_leaves(value)):

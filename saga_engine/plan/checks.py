@@ -15,6 +15,7 @@ from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.step_options import check_options
 from saga_engine.plan.values import cut, printable
+from saga_engine.plan.wait import check_late
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Place
@@ -91,6 +92,10 @@ def _check_builtin(made: Draft, step: CompiledStep, path: Path) -> None:
             _output_types(made, place, (*path, *place.path))
     if step.rollback is not None:
         _check_rollback(made, step, path)
+    if step.late is not None:
+        place = (*path, "wait", "on_late")
+        _check_undo_call(made, step, step.late, path, place)
+        check_late(made.problems, step.late.params, place)
 
 
 def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:

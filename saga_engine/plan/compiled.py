@@ -233,9 +233,10 @@ class CompiledStep:
     order). ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
     ``CompiledPlan.steps``. ``builtin`` is the word of a built-in step (``builtin_steps``), which calls no tool.
     ``when``: it runs only if these hold. ``failed_when``: with such an output it failed. ``continues``: the saga goes
-    on if it fails; ``tolerates``: it goes on if the step fails with this error code. ``each``: it has a list, which
-    ``params`` hold, and ``items`` is the index of the first step that an item of the list got; ``item``: it is such a
-    step. ``child``: the plan of a child saga, which has no calls here; its ``rollback`` has no tool.
+    on if it fails; ``tolerates``: it goes on if the step fails with this error code. ``late``: what another saga calls
+    for an event that comes too late. ``each``: it has a list, which ``params`` hold, and ``items`` is the index of the
+    first step that an item of the list got; ``item``: it is such a step. ``child``: the plan of a child saga, which has
+    no calls here; its ``rollback`` has no tool.
     """
 
     index: int
@@ -260,6 +261,7 @@ class CompiledStep:
     failed_when: Conditions | None = None
     continues: bool = False
     tolerates: str = ""
+    late: CompiledRollback | None = None
     each: CompiledEach | None = None
     items: int = -1
     item: Item | None = None
@@ -284,6 +286,8 @@ class CompiledStep:
                 yield from serving.rollback.calls()
         if self.builtin and self.rollback is not None and self.child is None:
             yield from self.rollback.calls()
+        if self.late is not None:
+            yield self.late
 
     @property
     def may_lack_output(self) -> bool:

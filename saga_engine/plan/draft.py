@@ -298,6 +298,7 @@ class _Drafter:
             tolerates=tolerated(word, body),
         )
         step.rollback = self._rollback(step, step, written.rollback, path, step.key) if undone else None
+        step.late = self._late(step, written, (*path, "wait", "on_late"))
         return step
 
     def _child(self, index: int, written: Step, body: dict[str, Any], params: Template, path: Path) -> CompiledStep:
@@ -311,6 +312,16 @@ class _Drafter:
         if index in self._compensates or self._end:
             kind = self._kind(index, written, None)
         return child_step(index, written.step_id, written.key, written.title, params, body, kind, child)
+
+    def _late(self, step: CompiledStep, written: Step, path: Path) -> CompiledRollback | None:
+        """The call for an event that comes too late. It binds as the step's undo does."""
+        call = written.wait.on_late if written.wait is not None else None
+        if call is None:
+            return None
+        spec = self._spec(call.tool)
+        params = self._template(call.params, step.index, step.key, spec, (*path, "params"), undo=True)
+        declared = spec or DEFAULT
+        return CompiledRollback(call.tool, spec, params, declared.retry, declared.timeout_s, needs_output=True)
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
         if self._end:

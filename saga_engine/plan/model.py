@@ -222,7 +222,7 @@ class Step(Model):
     def body(self) -> Any:
         """What is written under the word of a built-in step."""
         given = getattr(self, self.builtin)
-        return given.model_dump(exclude_unset=True) if isinstance(given, Model) else given
+        return given.model_dump(exclude_unset=True, exclude={"on_late"}) if isinstance(given, Model) else given
 
 
 class Plan(Model):

@@ -81,6 +81,18 @@ class OtherOutput(Model):
     value: Any = Field(description="Any JSON value.")
 
 
+class Late(Model):
+    """The call for an event that comes after its wait is over."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] = Field(
+        description="The name of the tool to call."
+    )
+    params: Values = Field(
+        default_factory=dict,
+        description="The params of the call. They may bind the payload, as the output of this step.",
+    )
+
+
 class Wait(Model):
     """An event to wait for. Its payload is the step's output."""
 
@@ -102,6 +114,9 @@ class Wait(Model):
             "What follows if no event comes in time. fail: the step fails. continue: it fails, and the saga goes on. "
             "An object with 'value': that is the step's output."
         ),
+    )
+    on_late: Late | None = Field(
+        None, description="The call for an event that comes after the time-out or the undo, such as a refund."
     )
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.limits import MAX_SECONDS
 from saga_engine.plan.value_schema import SchemaUnusable, ValueSchema
 from saga_engine.plan.values import json_path, printable
 
 if TYPE_CHECKING:
-    from saga_engine.plan.bindings import Template
+    from saga_engine.plan.compiled import Params
     from saga_engine.plan.problems import Path, Problems
 
 MAX_KEY_CHARS: Final = 200
@@ -61,6 +62,14 @@ def wait_output(body: Mapping[str, Any]) -> dict[str, Any] | None:
     """The schema of the step's output: that of the payload, unless a value may stand in for it."""
     schema: dict[str, Any] | None = body.get("schema")
     return None if isinstance(body.get("on_timeout"), Mapping) else schema
+
+
+def check_late(problems: Problems, params: Params, path: Path) -> None:
+    """A call for a late event is made by another saga, which gets no secret."""
+    for place in params.places if isinstance(params, Template) else ():
+        if place.source == "secret":
+            message = "a call for a late event cannot bind a secret"
+            problems.add("wait-invalid", (*path, "params", *place.path), message, "let the tool read the secret")
 
 
 def check_wait(problems: Problems, body: Mapping[str, Any], template: Template, path: Path) -> None:

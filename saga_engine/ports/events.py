@@ -94,8 +94,12 @@ class EventStore(Protocol):
         """A step waits no more, and its journal says so. ``taken`` is the event that ended the wait.
 
         Another event that was held for it is given to the next wait, which is returned, or is late: then ``about`` is
-        for it. A late event that was handled is ``taken``, too.
+        for it.
         """
+        ...
+
+    async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
+        """A late event was handled: it is ``taken`` from then on. No wait changes, and the next event is late, too."""
         ...
 
     async def refuse(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,13 +16,14 @@ import msgspec
 from saga_engine.core.messages import encode_message
 from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.core.steps.late import LateCall, LatePlan, asking, with_event
 from saga_engine.core.steps.wait import schema_of
-from saga_engine.errors import EventRefused, SagaError, SagaNotFound
+from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
 from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent, Waiter
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.listening import EVENT_KEEP_MS, channel_of, message_of, taken_by
+from saga_engine.runtime.listening import EVENT_KEEP_MS, channel_of, left_by, message_of
 from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine.events")
@@ -34,12 +35,16 @@ _TELL_AGAIN_MS: Final = 5_000
 _TELL_AT_ONCE: Final = 100
 
 
+_DECODE: Final = msgspec.json.Decoder(LateCall).decode
+
+
 class EventReceipt(NamedTuple):
     """What became of an event that was sent.
 
     ``disposition``: ``held`` for the step of a saga that waits, which decides; ``kept`` until a step waits for it;
     ``taken`` or ``refused`` by that step; ``late``: the step that waited for it waits no more. ``repeated``: an event
-    with this id had arrived before, and this one was dropped.
+    with this id had arrived before, and this one was dropped. ``late_saga``: the saga that calls the step's ``on_late``
+    for an event that came too late; a worker begins it unless this process has the tool.
     """
 
     event_id: str
@@ -47,13 +52,19 @@ class EventReceipt(NamedTuple):
     repeated: bool
     saga_id: str = ""
     step: str = ""
+    late_saga: str = ""
+
+
+#: Begins the saga that handles a late event, with an id; one that exists with the same plan is that saga.
+BeginLate = Callable[[LatePlan, str], Awaitable[None]]
 
 
 class Events:
     """The events of one store, as this process sends and delivers them."""
 
-    def __init__(self, store: Store, supervisor: Supervisor) -> None:
+    def __init__(self, store: Store, supervisor: Supervisor, begin_late: BeginLate) -> None:
         self._store = store
+        self._begin_late = begin_late
         self._supervisor = supervisor
 
     async def send(self, name: str, key: str | int, payload: Any, event_id: str | None) -> EventReceipt:
@@ -78,7 +89,17 @@ class Events:
             receipt = (await events.look(channel, event.id) or receipt)._replace(known=receipt.known)
         waiter = receipt.waiter
         found = EventReceipt(event.id, receipt.disposition, receipt.known)
-        return found if waiter is None else found._replace(saga_id=waiter.saga_id, step=waiter.step)
+        if waiter is None:
+            return found
+        found = found._replace(saga_id=waiter.saga_id, step=waiter.step)
+        if receipt.disposition != "late" or not receipt.about:
+            return found
+        late = late_id(receipt, event.id)
+        try:
+            await self._handle_late(DueEvent(channel, waiter, event.id), receipt)
+        except SagaError as error:
+            _log.info("a worker has to begin saga %s: %s", late, error)
+        return found._replace(late_saga=late)
 
     async def waiting(self, saga_id: str, step: str) -> tuple[State, int]:
         """The state of a saga and the index of a step that waits for an event. Raises ``EventRefused``."""
@@ -120,10 +141,27 @@ class Events:
             if receipt is None or receipt.waiter != due.waiter:
                 continue
             try:
-                if not await self._settled(due):
+                if receipt.disposition == "late" and receipt.about:
+                    await self._handle_late(due, receipt)
+                elif not await self._settled(due):
                     await self._deliver(due, receipt)
             except SagaError as error:
                 _log.warning("event %s cannot be brought to saga %s yet: %s", due.event, due.waiter.saga_id, error)
+
+    async def _handle_late(self, due: DueEvent, receipt: Receipt) -> None:
+        """Begin the saga that handles a late event, and then tell the store: a repeat begins no second one."""
+        call, payload = _DECODE(receipt.about), msgspec.json.decode(receipt.payload)
+        late = call.saga_id(due.event)
+        try:
+            try:
+                await self._begin_late(with_event(call, payload), late)
+            except (BindingUnresolved, PlanInvalid) as error:
+                if any(problem.code == "tool-unknown" for problem in getattr(error, "problems", ())):
+                    raise  # another process has it
+                await self._begin_late(asking(call, payload, error.message), late)
+        except SagaExists:
+            pass  # another process made something else of it: the call, or the question
+        await self._store.event_store().handled(due.channel, due.event, keep_ms=EVENT_KEEP_MS)
 
     async def _deliver(self, due: DueEvent, receipt: Receipt) -> None:
         """Post a held event to its saga; or settle it, if the saga is gone or has ended."""
@@ -154,8 +192,14 @@ class Events:
             return False
         if state.status not in SAGA_FINAL and index < 0:
             return False  # a step of a session that this process has not read
-        await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=taken_by(state, index))
+        left = left_by(state, index)
+        await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
         return True
+
+
+def late_id(receipt: Receipt, event: str) -> str:
+    """The id of the saga that handles a late event."""
+    return _DECODE(receipt.about).saga_id(event)
 
 
 def _checked(name: str, key: str | int, payload: Any, event_id: str | None) -> tuple[Channel, StoredEvent]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from saga_engine.core import records as r
 from saga_engine.core.evolve import evolve
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
+from saga_engine.core.steps.late import late_call
 from saga_engine.core.steps.wait import INVALID, schema_of
 from saga_engine.core.waits import Wait
 from saga_engine.ports import Channel, EventStore, Store, StoredEvent, Waiter
@@ -80,26 +81,24 @@ class Listening:
         The work is chosen at once; the state may change while it is done.
         """
         refused, self._refused = self._refused, []
-        told = [
-            (message, code, taken_by(self._state, self._state.plan.by_key.get(message.step, -1)))
-            for message, code in refused
-        ]
+        told = [(message, code, self._left(self._state.plan.by_key.get(message.step, -1))) for message, code in refused]
         waits = self._waits()
-        over = [(index, taken_by(self._state, index)) for index in self._open if index not in waits]
+        over = [(index, self._left(index)) for index in self._open if index not in waits]
         new = [(index, wait, schema_of(self._state, index)) for index, wait in waits.items()]
         return self._settle(told, over, new)
 
     async def _settle(
         self,
-        told: Sequence[tuple[Message, str, str]],
-        over: Sequence[tuple[int, str]],
+        told: Sequence[tuple[Message, str, Left]],
+        over: Sequence[tuple[int, Left]],
         new: Sequence[tuple[int, Wait, Mapping[str, Any] | None]],
     ) -> None:
         events = self._store.event_store()
-        for message, code, taken in told:
-            await self._tell(events, message, code, taken)
-        for index, taken in over:
-            await events.over(self._open[index], self._waiter(index), keep_ms=EVENT_KEEP_MS, taken=taken)
+        for message, code, left in told:
+            await self._tell(events, message, code, left)
+        for index, left in over:
+            waiter = self._waiter(index)
+            await events.over(self._open[index], waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
             del self._open[index]
             self._registered.discard(index)
         for index, wait, schema in new:
@@ -113,13 +112,16 @@ class Listening:
             if event is not None:
                 self._held.append(message_of(channel, waiter, event))
 
-    async def _tell(self, events: EventStore, message: Message, code: str, taken: str) -> None:
+    def _left(self, index: int) -> Left:
+        return left_by(self._state, index)
+
+    async def _tell(self, events: EventStore, message: Message, code: str, left: Left) -> None:
         channel, waiter = Channel(message.event, message.key), Waiter(self._state.saga_id, message.step)
         if code == INVALID:
             await events.refuse(channel, waiter, message.id, keep_ms=EVENT_KEEP_MS)
             self._registered.discard(self._state.plan.by_key[message.step])  # it is registered anew
         else:
-            await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=taken)
+            await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
 
     def _waits(self) -> dict[int, Wait]:
         return {index: wait for index, wait in self._state.waits.items() if wait.on == "event"}
@@ -139,6 +141,16 @@ def message_of(channel: Channel, waiter: Waiter, event: StoredEvent) -> Message:
     return Message(id=event.id, kind="event", step=waiter.step, event=channel.name, key=channel.key, output=payload)
 
 
-def taken_by(state: State, index: int) -> str:
-    """The id of the event that ended a step's wait; empty if none did, or there is no such step."""
-    return state.steps[index].event if index >= 0 else ""
+class Left(NamedTuple):
+    """What a wait that is over leaves: the id of the event that ended it, or else what is for a late event."""
+
+    taken: str = ""
+    about: bytes = b""
+
+
+def left_by(state: State, index: int) -> Left:
+    """What a step's wait leaves; nothing if there is no such step."""
+    if index < 0 or state.steps[index].event:
+        return Left(state.steps[index].event if index >= 0 else "")
+    call = late_call(state, index)
+    return Left("", b"" if call is None else msgspec.json.encode(call))

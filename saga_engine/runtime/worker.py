@@ -22,7 +22,7 @@ from saga_engine.execution.event_loops import happens
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Store, Taken, Taking
 from saga_engine.runtime.due_times import AT_ONCE
-from saga_engine.runtime.events import Events
+from saga_engine.runtime.events import BeginLate, Events
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
 from saga_engine.runtime.supervisor import Supervisor
@@ -97,12 +97,13 @@ class Worker:
         *,
         concurrency: int,
         partitions: Sequence[int],
+        begin_late: BeginLate,
         ticks: Ticks | None = None,
     ) -> None:
         self._ticks = ticks
         self._work = store.work()
         self._supervisor = supervisor
-        self._events = Events(store, supervisor)
+        self._events = Events(store, supervisor, begin_late)
         self._concurrency = concurrency
         self._partitions = list(partitions)
         self._stopping = asyncio.Event()

@@ -64,6 +64,10 @@ class RedisEvents:
         """An event that was held for a wait does not fit."""
         await self._run("over", channel, keep_ms, _name(waiter), "", event, b"")
 
+    async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
+        """A late event was handled."""
+        await self._run("handled", channel, keep_ms, event)
+
     async def look(self, channel: Channel, event: str) -> Receipt | None:
         """What the store knows of an event."""
         found = await self._run("look", channel, 0, event)

@@ -12,7 +12,7 @@
 --       due   zset   '<channel>\n<wait>\n<event>' by the time when the saga was told (one key for each partition)
 -- ARGV  verb, channel, keep_ms, then
 --       'send', event, payload, most     'register', wait, about     'over', wait, taken, refused, about
---       'first'                          'look', event               'list', limit
+--       'first'                          'look', event               'list', limit       'handled', event
 -- Reply of 'send' {1 known or 0, what became of it, payload, about}   'register' and 'look' {event, payload} or likewise
 --
 -- LAWS
@@ -180,6 +180,18 @@ function verbs.over()
   end
   expire()
   return again
+end
+
+function verbs.handled()
+  local event = ARGV[4]
+  local known, wait = state_of(event)
+  if known == 'late' then
+    became(event, 'taken\n' .. wait)
+    call('HDEL', box, 'e:' .. event, 'l:' .. event)
+    call('ZREM', kept, event)
+    call('ZREM', due, member(wait, event))
+  end
+  expire()
 end
 
 function verbs.first()
