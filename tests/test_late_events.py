@@ -1,19 +1,17 @@
-"""Events that come after the time-out or the undo, and the call that a plan has for them: once, whatever dies."""
+"""Events that come after the time-out or the undo, and the call that a plan has for them. Deaths: tests/kill."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, Sensitive, tool
 from saga_engine.errors import PlanInvalid
-from saga_engine.ports import Channel, DueEvent, Waiter
-from saga_engine.runtime import events as delivering
-from saga_engine.runtime.events import late_id
+from saga_engine.ports import Channel
 
 PAID = {
     "event": "paid",
@@ -45,15 +43,6 @@ async def armed(engine: Coordinator) -> None:
             await asyncio.sleep(0.005)
 
 
-async def tell_again(engine: Coordinator) -> None:
-    """What a worker does from time to time."""
-    events = delivering.Events(engine.store, engine.supervisor, engine._begin_late)
-    await events.tell_again(range(engine.store.work().count))
-
-
-LATE = late_id(DueEvent(Channel("paid", "s"), Waiter("s", "1"), "e"))
-
-
 async def test_the_payment_that_arrives_after_the_undo_is_refunded_once(tmp_path: Path) -> None:
     """A saga of its own makes the call, with the values of the first one, as data; repeats of the event change nothing."""
     async with Coordinator.open("memory://", refunds(tmp_path), on_escalation=()) as engine:
@@ -61,13 +50,16 @@ async def test_the_payment_that_arrives_after_the_undo_is_refunded_once(tmp_path
         await armed(engine)
         assert (await engine.cancel("s")).status == "COMPENSATED"
         late = await engine.send_event("paid", "s", {"sum": 7}, event_id="e")
-        assert (late.disposition, late.late_saga) == ("late", LATE)
-        assert (await engine.wait(LATE)).status == "COMPLETED"
-        assert (await engine.send_event("paid", "s", {"sum": 7}, event_id="e")).disposition == "taken"
+        assert (late.disposition, late.repeated) == ("handled", False)
+        assert (await engine.wait(late.late_saga)).status == "COMPLETED"
+        assert (await engine.send_event("paid", "s", {"sum": 7}, event_id="e")).disposition == "handled"
         assert (tmp_path / "refunds").read_text() == "7 $output.ada: {$key}\n"
         second = await engine.send_event("paid", "s", {"sum": 8}, event_id="e2")
         assert (await engine.wait(second.late_saga)).status == "COMPLETED"
-        assert [head.saga_id for head in (await engine.search(tags=["late-event"])).sagas] == [second.late_saga, LATE]
+        assert [head.saga_id for head in (await engine.search(tags=["late-event"])).sagas] == [
+            second.late_saga,
+            late.late_saga,
+        ]
 
 
 async def test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not(tmp_path: Path) -> None:
@@ -99,7 +91,7 @@ async def test_a_late_call_that_cannot_be_made_is_a_question(tmp_path: Path) -> 
     ("late", "code"),
     [
         ({"tool": "none"}, "tool-unknown"),
-        ({"tool": "look"}, "wait-invalid"),
+        ({"tool": "look"}, "rollback-reads"),
         ({"tool": "refund", "params": {"sum": 1, "why": "$secret.KEY"}}, "wait-invalid"),
         ({"tool": "refund", "params": {"sum": "$output.step_9.x", "why": ""}}, "binding-unknown-step"),
         ({"tool": "refund", "params": {"sum": 1}}, "params-invalid"),
@@ -118,42 +110,69 @@ async def test_what_no_late_call_can_be_is_a_problem_of_the_plan(late: Any, code
         assert code in {problem.code for problem in caught.value.problems}
 
 
-_KILLED = """
-import asyncio, os, pathlib, signal, sys
-from saga_engine import Coordinator
-from tests.test_late_events import refunds
-
-async def main(url, folder, when):
-    async with Coordinator.open(url, refunds(pathlib.Path(folder)), on_escalation=()) as coordinator:
-        begin = coordinator._begin_late
-        async def dies(plan, saga_id):
-            if when != "before":
-                await begin(plan, saga_id)
-            if when == "called":
-                await coordinator.wait(saga_id)
-            os.kill(os.getpid(), signal.SIGKILL)
-        coordinator._begin_late = dies
-        await coordinator.send_event("paid", "s", {"sum": 7}, event_id="e")
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+CARD = "4111-1111-1111"
 
 
-@pytest.mark.parametrize("when", ["before", "begun", "called"])
-async def test_a_late_payment_is_refunded_once_although_its_receiver_is_killed(
-    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is killed before the saga of the refund is durable, after that, or after the refund: others bring it to its end."""
-    monkeypatch.setattr(delivering, "_TELL_AGAIN_MS", 0)
-    url = f"embedded://{tmp_path}/store"
-    async with Coordinator.open(url, refunds(tmp_path), on_escalation=()) as engine:
-        assert (await engine.run(plan(timeout_s=0.02), saga_id="s")).status == "COMPENSATED"
-        killed = await asyncio.create_subprocess_exec(sys.executable, "-c", _KILLED, url, str(tmp_path), when)
-        assert await killed.wait() == -9
-        for _ in range(2):
-            await tell_again(engine)
-        worker = asyncio.create_task(engine.work())
-        assert (await engine.wait(LATE)).status in ("COMPLETED", "ESCALATED")
-        worker.cancel()
-        assert [event.disposition for event in await engine.events()] == ["taken"]
-        assert len((tmp_path / "refunds").read_text().splitlines()) == 1
+async def test_what_is_sensitive_to_a_saga_is_to_the_one_of_its_late_event() -> None:
+    """The call gets the values; no view of the new saga shows them, whether they are params or parts of texts."""
+    got: list[Any] = []
+
+    @tool(undo="refund")
+    def pay(card: Annotated[str, Sensitive]) -> dict[str, Any]:
+        """Charges a card."""
+        return {"echo": f"charged {card}"}
+
+    @tool
+    def refund(to: str, why: str, sum: int = 0) -> dict[str, Any]:  # noqa: A002 - a param
+        """Gives the money back."""
+        got.append((to, why, sum))
+        return {}
+
+    body = {
+        "input": {"card": CARD},
+        "steps": [
+            {"step_id": "p", "tool": "pay", "params": {"card": "$input.card"}, "rollback": {"tool": "refund", "params": {
+                "to": "$input.card", "why": "undone"}}},
+            {"step_id": 1, "wait": {"event": "paid", "timeout_s": 0.02, "on_late": {"tool": "refund", "params": {
+                "to": "$input.card", "why": "{$output.step_p.echo}!", "sum": "$output.step_1.sum"}}}},
+        ],
+    }  # fmt: skip
+    async with Coordinator.open("memory://", [pay, refund], on_escalation=()) as engine:
+        assert (await engine.run(body, saga_id="s")).status == "COMPENSATED"
+        late = (await engine.send_event("paid", "s", {"sum": 5})).late_saga
+        found = await engine.wait(late)
+        assert (found.status, got[-1]) == ("COMPLETED", (CARD, f"charged {CARD}!", 5))
+        shown = json.dumps([found.to_dict(), await engine.history(late)])
+        assert CARD not in shown
+        assert "[redacted]" in shown.casefold()
+        asked = (await engine.send_event("paid", "s", {"card": CARD})).late_saga
+        assert CARD not in json.dumps((await engine.wait(asked)).to_dict())
+
+
+async def test_a_late_call_binds_what_the_saga_has_and_the_first_that_there_is() -> None:
+    """Values that no step has are passed over, as in an undo; the id and the key are those of the step that waited."""
+    got: list[Any] = []
+
+    @tool
+    def refund(given: Any) -> dict[str, Any]:
+        """Gives the money back."""
+        got.append(given)
+        return {}
+
+    first = {"$first": ["$output.step_1.refund_to", "$output.step_none.x", "$input.to"]}
+    late = {"tool": "refund", "params": {"given": [first, "$saga.id", "$key", "{$$key}", {"$a": "$$input.to"}]}}
+    body = {
+        "input": {"to": "$secret.NONE"},
+        "steps": [
+            {"step_id": "none", "compute": {"value": 1}, "when": [{"value": 1, "op": "==", "to": 2}]},
+            {"step_id": 1, "wait": {"event": "paid", "timeout_s": 0.02, "on_late": late}},
+        ],
+    }
+    async with Coordinator.open("memory://", [refund], on_escalation=()) as engine:
+        await engine.run(body, saga_id="s")
+        await engine.wait((await engine.send_event("paid", "s", {"x": 1})).late_saga)
+        await engine.wait((await engine.send_event("paid", "s", {"refund_to": "$output.step_1"})).late_saga)
+    assert got[0][:2] == ["$secret.NONE", "s"]
+    assert got[1][0] == "$output.step_1"
+    assert len(got[0][2]) > 10
+    assert got[0][3:] == ["{$key}", {"$a": "$input.to"}]

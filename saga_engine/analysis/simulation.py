@@ -415,7 +415,8 @@ def _what(plan: CompiledPlan, point: _Point | None) -> str:
         return "no failure"
     fault, step = point.fault, plan.steps[point.fault.step]
     if fault.direction == FORWARD:
-        return _WORDS[fault.kind]
+        late = step.late if fault.kind == "no-event" else None
+        return _WORDS[fault.kind] if late is None else f"{_WORDS[fault.kind]} in time; {late.tool} if it comes later"
     which = f"call {fault.call + 1} of {point.of} of " if point.of > 1 else ""
     whose = "the child saga of " if step.child is not None else ""
     words = _UNDO_WORDS[fault.kind].format(f"{which}the undo of {whose}step {step.step_id}")

@@ -56,6 +56,7 @@ from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
+    from saga_engine.core.submission import Submission
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from saga_engine.runtime.events import EventReceipt, Events
 from saga_engine.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from saga_engine.core.steps.late import LatePlan
+    from saga_engine.core.late_events import LatePlan
     from saga_engine.core.submission import Submission
     from saga_engine.execution.result import Handle
     from saga_engine.plan.operator_limits import Limits
@@ -38,14 +39,15 @@ class EventMethods:
         async def _begin_submitted(self, submission: Submission, *, detach: bool) -> Handle: ...
 
     async def send_event(
-        self, name: str, key: str | int, payload: Any = None, *, event_id: str | None = None
+        self, name: str, key: str | int, payload: Any = None, *, event_id: str | None = None, detach: bool = False
     ) -> EventReceipt:
         """Bring an event to the saga whose ``wait`` step has this name and key; what nothing waits for is kept.
 
         It is durable when this returns. ``event_id``: the sender's own id; an event that is sent again under it counts
-        once. No tools are needed. Raises ``EventRefused``, ``ValueNotJson``, ``StoreUnavailable``.
+        once. No tools are needed. With ``detach`` a worker drives the saga of an ``on_late``. Raises
+        ``EventRefused``, ``ValueNotJson``, ``StoreUnavailable``.
         """
-        return await self._events().send(name, key, payload, event_id)
+        return await self._events(detach=detach).send(name, key, payload, event_id)
 
     async def answer_wait(self, saga_id: str, step_id: int | str, payload: Any = None) -> None:
         """Bring an event to one step that waits, whatever others wait for the same name and key.
@@ -65,8 +67,8 @@ class EventMethods:
         """Events that arrived in the last days, and what became of each; the last one first."""
         return await self._events().listed(name, key, limit)
 
-    def _events(self) -> Events:
-        return Events(self.store, self.supervisor, self._begin_late)
+    def _events(self, *, detach: bool = False) -> Events:
+        return Events(self.store, self.supervisor, partial(self._begin_late, detach=detach))
 
     async def _begin_late(self, late: LatePlan, saga_id: str, *, detach: bool = False) -> None:
         """Begin the saga that handles an event which came too late. Raises as ``submit``."""

@@ -19,6 +19,7 @@ _WORDS = {
     "taken": "taken by the step that waited for it",
     "refused": "refused by the step that waits: it does not fit",
     "late": "too late: the step that waited for it waits no more",
+    "handled": "handled: it came too late, and on_late of the step that waited has a saga of its own",
 }
 
 

@@ -163,6 +163,8 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield f"deferred {often}: its tool was not available"
     if "waits" in step:
         yield _waits(step["waits"])
+    if "on_late" in step and step["status"] != "PENDING":
+        yield f"an event that comes too late: {shown(step['on_late'], 80)}, by a saga of its own"
     if step["status"] == "BLOCKED":
         yield "blocked: nothing was called"
     if "via" in step:

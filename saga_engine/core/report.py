@@ -242,6 +242,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
     if compiled.index in state.waits:
         wait = state.waits[compiled.index]
         body["waits"] = {"on": wait.on, "due_ms": wait.due, "about": wait.about}
+    if compiled.late is not None and not step.event:
+        body["on_late"] = compiled.late.tool
     if compiled.index in state.ask_later:
         body["model_asked_ms"] = state.ask_later[compiled.index].due
     if step.child:

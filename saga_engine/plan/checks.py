@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template, starts_binding
@@ -93,9 +93,9 @@ def _check_builtin(made: Draft, step: CompiledStep, path: Path) -> None:
     if step.rollback is not None:
         _check_rollback(made, step, path)
     if step.late is not None:
-        place = (*path, "wait", "on_late")
-        _check_undo_call(made, step, step.late, path, place)
-        check_late(made.problems, step.late.params, place)
+        late = (*path, "wait", "on_late")
+        _check_undo_call(made, step, step.late, path, late)
+        check_late(made.problems, step.late.params, late)
 
 
 def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:
@@ -301,16 +301,11 @@ def _check_params(made: Draft, spec: ToolSpec, params: Params, base: Path) -> No
             if made.problems.full():
                 made.problems.skip(1)
                 continue
-            names = list(_properties(spec.input_schema))
+            names = list(schema_types.properties(spec.input_schema))
             hint = known_names(names, f"params of {printable(spec.name, 80)}") if names else ""
             made.problems.add("params-invalid", (*base, *path), printable(message, 300), hint)
     for place in unknown.values():
         _check_type(made, spec, place, base)
-
-
-def _properties(schema: dict[str, Any]) -> dict[str, Any]:
-    properties = schema.get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 def _known(made: Draft, place: Place) -> bool:
@@ -370,7 +365,7 @@ def _types_of(made: Draft, source: ToolSpec | None, place: Place, path: Path) ->
         return None
     node = schema_types.locate(source.output_schema, place.tail.path if place.tail is not None else ())
     if isinstance(node, schema_types.Absent):
-        names = list(_properties(source.output_schema))
+        names = list(schema_types.properties(source.output_schema))
         hint = known_names(names, f"fields in the output of {printable(source.name, 80)}")
         message = f"{cut(place.text, 120)}: the output of step {place.step} has no such value"
         made.problems.add("binding-path-absent", path, message, hint)

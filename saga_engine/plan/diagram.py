@@ -119,6 +119,8 @@ def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
     lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, tool]
     if call.rollback is not None:
         lines.append("undo: that of its steps" if step.child is not None else f"undo: {undo_text(call.rollback)}")
+    if step.late is not None:
+        lines.append(f"too late: {step.late.tool}")
     status = _status(step, statuses)
     if status:
         lines.append(status)

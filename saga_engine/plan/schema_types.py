@@ -40,6 +40,12 @@ class Absent:
 ABSENT: Final = Absent()
 
 
+def properties(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schemas of an object's fields, by name."""
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
 def _target(root: dict[str, Any], node: Any) -> Any:
     """The node itself, or the target of its local ``$ref``; ``None`` if that is unknown."""
     for _ in range(_MAX_HOPS):

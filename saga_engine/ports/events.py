@@ -28,9 +28,10 @@ class StoredEvent(NamedTuple):
 
 
 #: What became of an event. ``kept``: nothing waits for it yet. ``held``: for a step that waits, whose saga decides.
-#: ``taken``: it is the step's output, or was handled as late. ``refused``: it does not fit the step's schema. ``late``:
-#: the step that waited for it waits no more. ``full``: its channel keeps as many as it may; it was not accepted.
-Disposition = Literal["kept", "held", "taken", "refused", "late", "full"]
+#: ``taken``: it is the step's output. ``refused``: it does not fit the step's schema. ``late``: the step that waited
+#: for it waits no more. ``handled``: it was late, and a saga of its own has begun for it. ``full``: its channel keeps
+#: as many as it may; it was not accepted.
+Disposition = Literal["kept", "held", "taken", "refused", "late", "handled", "full"]
 
 
 class Receipt(NamedTuple):
@@ -99,7 +100,7 @@ class EventStore(Protocol):
         ...
 
     async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
-        """A late event was handled: it is ``taken`` from then on. No wait changes, and the next event is late, too."""
+        """The saga that handles a late event has begun. No wait changes, and the next event is late, too."""
         ...
 
     async def refuse(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int) -> None:

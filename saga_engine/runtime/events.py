@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from saga_engine.core.late_events import LateCall, LatePlan, asking, with_event
 from saga_engine.core.messages import encode_message
 from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.core.steps.late import LateCall, LatePlan, asking, with_event
 from saga_engine.core.steps.wait import schema_of
 from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
 from saga_engine.plan.values import plain
@@ -42,9 +42,9 @@ class EventReceipt(NamedTuple):
     """What became of an event that was sent.
 
     ``disposition``: ``held`` for the step of a saga that waits, which decides; ``kept`` until a step waits for it;
-    ``taken`` or ``refused`` by that step; ``late``: the step that waited for it waits no more. ``repeated``: an event
-    with this id had arrived before, and this one was dropped. ``late_saga``: the saga that calls the step's ``on_late``
-    for an event that came too late; a worker begins it unless this process has the tool.
+    ``taken`` or ``refused`` by that step; ``late``: the step that waited for it waits no more; ``handled``: that, and
+    the saga of its ``on_late`` has begun. ``repeated``: an event with this id had arrived before, and this one was
+    dropped. ``late_saga``: the saga that calls ``on_late``; a worker begins it unless this process has the tool.
     """
 
     event_id: str
@@ -94,12 +94,13 @@ class Events:
         found = found._replace(saga_id=waiter.saga_id, step=waiter.step)
         if receipt.disposition != "late" or not receipt.about:
             return found
-        late = late_id(receipt, event.id)
+        late = _DECODE(receipt.about).saga_id(event.id)
         try:
             await self._handle_late(DueEvent(channel, waiter, event.id), receipt)
         except SagaError as error:
             _log.info("a worker has to begin saga %s: %s", late, error)
-        return found._replace(late_saga=late)
+            return found._replace(late_saga=late)
+        return found._replace(late_saga=late, disposition="handled")
 
     async def waiting(self, saga_id: str, step: str) -> tuple[State, int]:
         """The state of a saga and the index of a step that waits for an event. Raises ``EventRefused``."""
@@ -195,11 +196,6 @@ class Events:
         left = left_by(state, index)
         await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
         return True
-
-
-def late_id(receipt: Receipt, event: str) -> str:
-    """The id of the saga that handles a late event."""
-    return _DECODE(receipt.about).saga_id(event)
 
 
 def _checked(name: str, key: str | int, payload: Any, event_id: str | None) -> tuple[Channel, StoredEvent]:

@@ -15,9 +15,9 @@ import msgspec
 
 from saga_engine.core import records as r
 from saga_engine.core.evolve import evolve
+from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
-from saga_engine.core.steps.late import late_call
 from saga_engine.core.steps.wait import INVALID, schema_of
 from saga_engine.core.waits import Wait
 from saga_engine.ports import Channel, EventStore, Store, StoredEvent, Waiter

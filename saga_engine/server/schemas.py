@@ -148,7 +148,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
     "Planned": made_of({"plan": PLAN}, ["plan"], closed=False),
     "Undo": made_of({"saga_id": ID}, ["saga_id"], closed=False),
     "Fork": made_of({"saga_id": ID}, ["saga_id"], closed=False),
-    "EventReceipt": given(event_id=TEXT, disposition=TEXT, repeated=TRUTH, saga_id=TEXT, step=TEXT),
+    "EventReceipt": given(event_id=TEXT, disposition=TEXT, repeated=TRUTH, saga_id=TEXT, step=TEXT, late_saga=TEXT),
     "Event": given(
         name=TEXT, key=TEXT, event_id=TEXT, at_ms=COUNT, disposition=TEXT, saga_id=TEXT, step=TEXT, payload={}
     ),

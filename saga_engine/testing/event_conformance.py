@@ -100,7 +100,7 @@ class EventConformance:
         assert await self._send(store, ONE) == Receipt("late", True, A, ONE.payload, b"refund it")
         for _ in range(2):  # a repeat changes nothing
             await events.handled(PAID, ONE.id, keep_ms=LONG_MS)
-            assert (await events.look(PAID, ONE.id))[:3] == ("taken", True, A)  # type: ignore[index]
+            assert (await events.look(PAID, ONE.id))[:3] == ("handled", True, A)  # type: ignore[index]
         assert await self._send(store, THREE) == Receipt("late", False, A, THREE.payload, b"refund it")
         assert await self._register(store, B) is None
         await events.handled(PAID, THREE.id, keep_ms=LONG_MS)

@@ -25,6 +25,7 @@ from saga_engine.core import (
     settling,
     state,
 )
+from saga_engine.core import late_events as late
 from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
 from saga_engine.core.evolve import final as evolving_final
 from saga_engine.core.steps import wait, waiting
@@ -337,6 +338,18 @@ WAITING_MUTANTS: dict[str, Patch] = {
     ),
     "a time-out is undone like an event": rewrite(state.State, "owns", ('effect.via == "timer"', "False")),
     "an event that was taken is not undone": rewrite(state.State, "owns", ('via == "timer"', 'via == "event"')),
+    "what was in time is given back as late": rewrite(
+        late, "late_call", ("or (effect is not None and not", "or (False and not")
+    ),
+    "a late event is not given back after a time-out with a value": rewrite(
+        late, "late_call", ("effect is not None and not (", "effect is not None and not (False and ")
+    ),
+    "nothing is left for the late events of a saga that was undone": rewrite(
+        late, "late_call", ("if step.late is None or", "if step.late is None or state.turns or")
+    ),
+    "each owner gives a late event back by a saga of its own": rewrite(
+        late, "late_call", ("state.seed, state.saga_id", "state.seed, state.epoch")
+    ),
     "a sleep ends early": rewrite(waiting, "due_waits", ("open_wait.due <= now", "True")),
     "only an operator moves a saga that waits": rewrite(decide, "_rest", (" or state.waits:", ":")),
     "a saga that waits has no deadline": rewrite(decide, "_bound", ("or state.waits or", "or")),

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from saga_engine.core import records as r
+from saga_engine.core.late_events import late_call, with_event
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
 from saga_engine.plan.tool_spec import ToolSpec
@@ -23,6 +24,8 @@ class WaitingSimulation(Simulation):
         #: By wait: the events that its store has for it, and that no record has taken.
         self.held: dict[str, list[Message]] = {}
         self.sent = 0
+        #: By step that waited and by event: the sagas that owners would begin for it, if it came late.
+        self.begun_late: dict[tuple[str, str], set[str]] = {}
         super().__init__(dice, trouble)
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
@@ -35,6 +38,7 @@ class WaitingSimulation(Simulation):
                 steps.append(self._builtin(f"w{len(steps)}", step, free=free))
                 if "wait" in steps[-1] and free and self.dice.random() < 0.6:
                     self._take_back(steps[-1], catalog)
+        catalog.add(ToolSpec(name="give_back", keyed=True))
         return {**body, "steps": steps}, catalog
 
     def _builtin(self, key: str, after: dict[str, Any], *, free: bool) -> dict[str, Any]:
@@ -47,6 +51,8 @@ class WaitingSimulation(Simulation):
         if self.dice.random() < 0.5:
             wait["timeout_s"] = self.dice.choice([1, 5])
             wait["on_timeout"] = self.dice.choice(["fail", "continue", {"value": {"ref": "none"}}])
+        if self.dice.random() < 0.5:
+            wait["on_late"] = {"tool": "give_back", "params": {"ref": f"$output.step_{key}.ref", "of": "$saga.id"}}
         return made | {"wait": wait}
 
     def _take_back(self, step: dict[str, Any], catalog: Catalog) -> None:
@@ -125,7 +131,18 @@ class WaitingSimulation(Simulation):
             if "rollback" in step:
                 self.world.standing[record.step] = 1
                 self.world.made_by[record.step] = f"do_{record.step}"
-        return super()._append(state, epoch, seq, records)
+        written = super()._append(state, epoch, seq, records)
+        self._note_late(state)
+        return written
+
+    def _note_late(self, state: State) -> None:
+        """What the owner tells the store for the late events of each wait that is over."""
+        for step in state.plan.steps:
+            over = state.steps[step.index].status in ("SUCCEEDED", "FAILED", "SKIPPED", "RESOLVED", "COMPENSATED")
+            call = late_call(state, step.index) if over and step.late is not None else None
+            for event in self.held.get(step.key, ()) if call is not None else ():
+                self.begun_late.setdefault((step.key, event.id), set()).add(call.saga_id(event.id))
+                with_event(call, {"ref": 1})
 
     def _check_end(self, state: State) -> None:
         super()._check_end(state)
@@ -165,7 +182,26 @@ class WaitingSimulation(Simulation):
             raise Violation(f"an event counts twice: {taken}")
         if state.waits:
             raise Violation("the saga has ended, and a step still waits")
+        self._check_late(state, ended, taken)
         self._check_statuses(state)
+
+    def _check_late(self, state: State, ended: set[str], taken: list[str]) -> None:
+        """An event that came too late is handled by one saga, whoever begins it; one that was in time by none."""
+        by_event = {record.step for record in self.journalled() if getattr(record, "via", "") == "event"}
+        waited = {record.step for record in self.journalled() if isinstance(record, r.StepWaiting)}
+        for step in state.plan.steps:
+            if step.late is None or step.key not in waited:
+                continue
+            call, timer = late_call(state, step.index), state.steps[step.index].effect
+            if step.key in by_event and call is not None:
+                raise Violation(f"{step.key} took its event, and a late one is given back")
+            if step.key not in by_event and call is None and getattr(timer, "via", "timer") == "timer":
+                raise Violation(f"{step.key} had no event, and a late one is not given back")
+        for (key, event), sagas in self.begun_late.items():
+            if len(sagas) != 1:
+                raise Violation(f"the event {event} of {key} is given back by {len(sagas)} sagas")
+            if event in taken and key in by_event:
+                raise Violation(f"the event {event} was in time for {key}, and was given back")
 
     def _check_statuses(self, state: State) -> None:
         for step in state.steps:

@@ -19,7 +19,16 @@ import tempfile
 import traceback
 from typing import IO, Any, NamedTuple
 
-from tests.kill import builtin_child, child, fork_child, growing_child, image_child, session_child, worker_child
+from tests.kill import (
+    builtin_child,
+    child,
+    fork_child,
+    growing_child,
+    image_child,
+    late_child,
+    session_child,
+    worker_child,
+)
 
 #: Who plays a case: the engine's core cases, those about guards and growing plans, built-in steps, sessions, forks, or workers.
 _PLAYERS = {
@@ -30,6 +39,7 @@ _PLAYERS = {
     "fork": fork_child.main,
     "workers": worker_child.main,
     "images": image_child.main,
+    "late": late_child.main,
 }
 
 

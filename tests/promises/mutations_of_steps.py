@@ -110,4 +110,28 @@ OF_STEPS = [
             ),
         ),
     ),
+    # 66
+    Mutation(
+        "tests/test_late_events.py::test_the_payment_that_arrives_after_the_undo_is_refunded_once",
+        "a wait that is over leaves nothing for later events",
+        "saga_engine/runtime/listening.py",
+        (('b"" if call is None else msgspec.json.encode(call)', 'b""'),),
+    ),
+    Mutation(
+        "tests/test_late_events.py::test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not",
+        "an event after the value of a time-out is not handled",
+        "saga_engine/core/late_events.py",
+        (('effect.via == "timer"', "False"),),
+    ),
+    Mutation(
+        "tests/kill/test_late_events.py::test_a_late_payment_is_refunded_once_whoever_dies",
+        "the saga of a late event does not follow from the event",
+        "saga_engine/core/late_events.py",
+        (
+            (
+                "digest(['saga-late/1', self.token, event])",
+                "digest(['saga-late/1', self.token, event, id(object()), __import__('time').time_ns()])",
+            ),
+        ),
+    ),
 ]

@@ -15,7 +15,9 @@ async def send(incoming: Incoming) -> Answer:
     """Send an event."""
     body = incoming.body
     event_id = body.get("event_id") or incoming.request.headers.get("idempotency-key")
-    receipt = await incoming.engine.send_event(body["name"], body["key"], body.get("payload"), event_id=event_id)
+    receipt = await incoming.engine.send_event(
+        body["name"], body["key"], body.get("payload"), event_id=event_id, detach=True
+    )
     return Answer(receipt._asdict(), 202, {"Location": "/v1/events"})
 
 

@@ -42,7 +42,7 @@ async def receive(incoming: Incoming) -> Answer:
             f"the event has no text at {wanted}", hint=f"event_field and key_field of [server.inbound.{name}]"
         )
     engine = incoming.desk.engine_of_tenant(source.tenant)
-    receipt = await engine.send_event(event, key, payload, event_id=event_id)
+    receipt = await engine.send_event(event, key, payload, event_id=event_id, detach=True)
     return Answer({"event_id": receipt.event_id, "repeated": receipt.repeated}, 202)
 
 

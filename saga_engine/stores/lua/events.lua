@@ -3,7 +3,8 @@
 -- KEYS  box, kept, seen, waits, index, due
 --       box   hash   e:<event> payload     s:<event> what became of it, and the wait: 'held\n<wait>'
 --                    l:<event> of a late event: what its wait left for it
---                    h:<wait> the event held for it     a:<wait> its about     holds: how many events are held
+--                    h:<wait> the event held for it     a:<wait> its about
+--                    holds: how many events are held, or late and not handled
 --                    last, last_about: the wait that ended last without an event, and what it left
 --       kept  zset   events that nothing has, by arrival
 --       seen  zset   ids of all events by arrival in ms, for as long as repeats are recognised
@@ -21,7 +22,7 @@
 -- 3. A wait that is registered again gets the same event: its owner may have ended before it was journalled.
 -- 4. Only 'over' ends what is held: the owner of the saga journals first what became of it.
 -- 5. An event that comes after its wait is over is late. If the wait left something for it (about), it is nobody else's.
--- 6. A channel without waits and held events expires keep_ms after its last change; another one does not.
+-- 6. A channel without waits, held events and late ones to be handled expires keep_ms after its last change; no other.
 
 local call = redis.call
 local TRIM_AT_ONCE = 100
@@ -68,12 +69,20 @@ local function give(event)
   if last and about ~= '' then
     became(event, 'late\n' .. last)
     call('HSET', box, 'l:' .. event, about)
+    call('HINCRBY', box, 'holds', 1)
     call('ZADD', due, now, member(last, event))
     return nil
   end
   became(event, last and 'late\n' .. last or 'kept')
   call('ZADD', kept, tonumber(call('ZSCORE', seen, event) or now), event)
   return nil
+end
+
+-- A late event was handled, or its wait took it after all.
+local function drop(event)
+  call('HINCRBY', box, 'holds', -call('HDEL', box, 'l:' .. event))
+  call('HDEL', box, 'e:' .. event)
+  call('ZREM', kept, event)
 end
 
 local function let_go(event, wait)
@@ -97,8 +106,8 @@ end
 
 local function trim()
   for _, event in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - keep_ms, 'LIMIT', 0, TRIM_AT_ONCE)) do
-    if state_of(event) ~= 'held' then
-      call('HDEL', box, 'e:' .. event, 's:' .. event, 'l:' .. event)
+    if state_of(event) ~= 'held' and call('HEXISTS', box, 'l:' .. event) == 0 then
+      call('HDEL', box, 'e:' .. event, 's:' .. event)
       call('ZREM', kept, event)
       call('ZREM', seen, event)
     end
@@ -160,8 +169,7 @@ function verbs.over()
     local known, by = state_of(pair[1])
     if pair[1] ~= '' and (known == 'held' or known == 'late') and by == wait then
       became(pair[1], pair[2] .. wait)
-      call('HDEL', box, 'e:' .. pair[1], 'l:' .. pair[1])
-      call('ZREM', kept, pair[1])
+      drop(pair[1])
       let_go(pair[1], wait)
     end
   end
@@ -186,9 +194,8 @@ function verbs.handled()
   local event = ARGV[4]
   local known, wait = state_of(event)
   if known == 'late' then
-    became(event, 'taken\n' .. wait)
-    call('HDEL', box, 'e:' .. event, 'l:' .. event)
-    call('ZREM', kept, event)
+    became(event, 'handled\n' .. wait)
+    drop(event)
     call('ZREM', due, member(wait, event))
   end
   expire()

@@ -1,0 +1,154 @@
+"""What a forked child does in the cases about events that come after their wait is over.
+
+The tools honour keys, so a doubt about a call settles itself. Whoever sends the event sends it under one id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from saga_engine import Coordinator, SagaError, ToolContext, tool
+from saga_engine.core import late_events as late
+from saga_engine.errors import SagaExists, SagaNotFound
+from saga_engine.runtime import events as delivering
+from saga_engine.runtime import listening
+from saga_engine.stores import open_store
+from saga_engine.testing.faults import Faults, FaultyStore
+from saga_engine.testing.ledger import OutsideLedger
+from saga_engine.tools.registry import ToolRegistry
+from tests.kill.world import FAST, World, did
+
+Told = dict[str, Any]
+
+
+@tool(undo="cancel", keyed=True, retry=FAST)
+async def book(item: Any, ctx: ToolContext) -> dict:
+    """An effect that is undone when no event comes."""
+    World.ledger.sent(ctx, "book", {"item": item})
+    return did(ctx, "book", {"ref": item}, once=True)
+
+
+@tool(keyed=True, retry=FAST)
+async def cancel(ref: Any, ctx: ToolContext) -> dict:
+    """The undo of ``book``."""
+    World.ledger.sent(ctx, "cancel", {"ref": ref})
+    return did(ctx, "cancel", {"cancelled": ref}, once=True)
+
+
+@tool(keyed=True, retry=FAST)
+async def refund(sum: Any, of: Any, ctx: ToolContext) -> dict:  # noqa: A002 - a param
+    """What is done about a payment that comes too late."""
+    World.ledger.sent(ctx, "refund", {"sum": sum, "of": of})
+    return did(ctx, "refund", {"sum": sum, "of": of}, once=True)
+
+
+TOOLS = ToolRegistry([book, cancel, refund])
+
+
+def another_saga_for_each_delivery() -> None:
+    """The id of the saga that refunds does not follow from the event, so a repeat is refunded again."""
+    late.LateCall.saga_id = lambda call, _event: f"{call.saga}-late-{id(object())}-{asyncio.get_running_loop().time()}"  # type: ignore[method-assign]
+
+
+def handled_before_it_is_begun() -> None:
+    """The store is told that the event was handled, and only then the saga is begun: a death in between loses it."""
+    begin = delivering.Events._handle_late
+
+    async def told_first(events: Any, due: Any, receipt: Any) -> None:
+        await events._store.event_store().handled(due.channel, due.event, keep_ms=delivering.EVENT_KEEP_MS)
+        await begin(events, due, receipt)
+
+    delivering.Events._handle_late = told_first  # type: ignore[method-assign]
+
+
+def in_time_is_late() -> None:
+    """What a wait leaves is for every event, and not only if none ended it."""
+    left_by = listening.left_by
+
+    def always(state: Any, index: int) -> Any:
+        state.steps[index].event, was = "", state.steps[index].event
+        state.steps[index].effect, effect = None, state.steps[index].effect
+        try:
+            return left_by(state, index)
+        finally:
+            state.steps[index].event, state.steps[index].effect = was, effect
+
+    listening.left_by = always
+    delivering.left_by = always  # type: ignore[attr-defined]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutant.__name__.replace("_", " "): mutant
+    for mutant in (another_saga_for_each_delivery, handled_before_it_is_begun, in_time_is_late)
+}
+
+
+def main(case: dict[str, Any]) -> Told:
+    """Play the part and say what came of it."""
+    World.ledger = OutsideLedger(case["ledger"])
+    World.folder = Path(case["ledger"]).parent
+    World.faults = Faults(case.get("fault", ""))
+    delivering._TELL_AGAIN_MS = 0  # type: ignore[misc]
+    if "mutant" in case:
+        MUTANTS[case["mutant"]]()
+    return asyncio.run(_play(case))
+
+
+async def _play(case: dict[str, Any]) -> Told:
+    store = FaultyStore(open_store(case["url"]), World.faults)
+    told: Told = {}
+    try:
+        async with Coordinator.open(store, TOOLS, on_escalation=()) as coordinator:
+            told = await PARTS[case["part"]](coordinator, case)
+    except SagaError as error:
+        told = {"error": error.to_dict()}
+    finally:
+        await store.close()
+    return {**told, "counts": dict(World.faults.counts)}
+
+
+async def _send(coordinator: Coordinator, case: dict[str, Any]) -> str:
+    receipt = await coordinator.send_event("paid", case["saga_id"], {"sum": 7}, event_id="p1")
+    return receipt.late_saga
+
+
+async def _submit(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """The saga whose event comes too late, or in time."""
+    if case["in_time"]:
+        await _send(coordinator, case)
+    final = await coordinator.run(case["plan"], saga_id=case["saga_id"])
+    return {"final": final.to_dict()}
+
+
+async def _pay(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """The event comes, and this process does what is to be done about it."""
+    saga_id = await _send(coordinator, case)
+    return {"late": (await coordinator.wait(saga_id)).to_dict() if saga_id else None}
+
+
+async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """Whoever lives goes on, senders repeat their event, and workers look what was not handled."""
+    try:
+        await coordinator.resume(case["saga_id"])
+    except SagaNotFound:
+        try:
+            await coordinator.run(case["plan"], saga_id=case["saga_id"])
+        except SagaExists as error:
+            return {"error": error.to_dict()}
+    await _send(coordinator, case)
+    events = delivering.Events(coordinator.store, coordinator.supervisor, coordinator._begin_late)
+    for _ in range(2):
+        await events.tell_again(range(coordinator.store.work().count))
+    await coordinator.resume_all()
+    found = {head.saga_id: (await coordinator.show(head.saga_id)).to_dict() for head in await _sagas(coordinator)}
+    return {"sagas": found, "events": [event.disposition for event in await coordinator.events("paid")]}
+
+
+async def _sagas(coordinator: Coordinator) -> Any:
+    return (await coordinator.search()).sagas
+
+
+PARTS = {"submit": _submit, "pay": _pay, "settle": _settle}
