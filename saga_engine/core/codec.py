@@ -122,6 +122,21 @@ def decode(data: bytes) -> AnyRecord:
         ) from error
 
 
+class _Dated(msgspec.Struct):
+    at: int
+
+
+_dated: Final = msgspec.json.Decoder(_Dated)
+
+
+def made_at(data: bytes) -> int | None:
+    """When a record was made, also one of a newer engine; None if its bytes do not say it."""
+    try:
+        return _dated.decode(data).at
+    except msgspec.MsgspecError:
+        return None
+
+
 def refs_of(record: Record) -> Mapping[str, ValueRef]:
     """The references a record holds, by field."""
     return getattr(record, "refs", None) or {}

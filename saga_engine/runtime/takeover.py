@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from saga_engine.core import transitions as t
-from saga_engine.core.codec import encode
+from saga_engine.core.codec import encode, made_at
 from saga_engine.core.crash_loops import has_suspects, suspect_in_flight
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.evolve import evolve
@@ -295,15 +295,13 @@ class TakeOver:
     async def _dequeue(self, saga: Running, taken: Taken, owner: str) -> Took:
         """Whatever prevents this process from driving the saga sends it back to the queue."""
         saga_id, epoch = taken.saga_id, taken.epoch
-        records: list[AnyRecord] = []
+        data = taken.records or ()
         try:
             performer = await self.performer(saga_id)
             if performer.lease.owner != owner:
                 raise lost(saga_id)
-            data = taken.records
-            records = (
-                await read_records(self.store, saga_id) if data is None else await decoded(self.store, saga_id, data)
-            )
+            data = data or await self.store.read(saga_id)
+            records = await decoded(self.store, saga_id, data)
             state = drivable(saga_id, records, self.tools)
             await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
@@ -319,7 +317,7 @@ class TakeOver:
         except LeaseLost:
             raise
         except Exception as error:
-            await self.pending.release(saga_id, epoch, self.due_after(error, records[-1].at if records else None))
+            await self.pending.release(saga_id, epoch, self.due_after(error, made_at(data[-1]) if data else None))
             raise
         return self._continue(saga, state, taken, performer)
 
