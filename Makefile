@@ -53,9 +53,13 @@ $(MCP_SERVERS)/.installed: Makefile | venv
 	@$(MCP_SERVERS)/python/bin/python -m pip --quiet --disable-pip-version-check install $(MCP_PYPI)
 	@touch $@
 
+# What deploy/container/Containerfile installs.
+IMAGE := server metrics http mcp fast
+
 lock: venv ## renew requirements/*.txt: the versions and hashes that CI and container images install
 	@$(PIP) install 'uv>=0.5'
 	@$(LOCK) --extra embedded -o requirements/base.txt --custom-compile-command 'make lock'
+	@$(LOCK) $(IMAGE:%=--extra %) -o requirements/image.txt --custom-compile-command 'make lock'
 	@$(LOCK) --extra dev -o requirements/dev.txt --custom-compile-command 'make lock'
 
 demo: venv ## the article's plan under good and bad luck, in less than a minute

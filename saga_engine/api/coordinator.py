@@ -439,6 +439,11 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             self._workers.discard(worker)
 
     @property
+    def takes_sagas(self) -> bool:
+        """Whether ``work`` takes sagas now: not before it has a lease, nor while the store is away or it drains."""
+        return not self.supervisor.closing and any(worker.taking for worker in self._workers)
+
+    @property
     def schedules(self) -> Schedules:
         """When templates start by themselves; workers fire their ticks (``work``, ``saga worker``)."""
         return Schedules(self.store, self.tools, self._begin_scheduled)

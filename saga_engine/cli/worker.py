@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +35,11 @@ def worker(
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics of this worker at /metrics."),
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve Prometheus metrics at /metrics, and probes at /healthz and /readyz.",
+        ),
     ] = None,
     runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
@@ -55,7 +59,6 @@ def worker(
     """
     from saga_engine.cli.drive import drive
     from saga_engine.cli.options import registry_for
-    from saga_engine.cli.output import document, note
     from saga_engine.cli.progress import Progress
     from saga_engine.cli.temporal import settings_there
     from saga_engine.cli.temporal_worker import run_temporal_worker
@@ -74,21 +77,30 @@ def worker(
         return run_temporal_worker(settings, registry, concurrency=concurrency, as_json=as_json)
     progress = Progress("worker", {}, many=True)
 
+    working: list[Coordinator] = []
+
     async def work(coordinator: Coordinator) -> Report:
+        working.append(coordinator)
         progress.say(f"worker: up to {concurrency} sagas at a time from {coordinator.store.url}")
         return await coordinator.work(concurrency=concurrency, partitions=chosen)
 
-    with _measured(metrics, progress) as meters:
+    with _measured(metrics, progress, lambda: bool(working) and working[0].takes_sagas) as meters:
         report = drive(settings, registry, work, progress, lasting=True, meters=meters)
+    _tell(report, as_json=as_json)
+    return exit_codes.COMPLETED
+
+
+def _tell(report: Report, *, as_json: bool) -> None:
+    from saga_engine.cli.output import document, note
+
     if as_json:
         from msgspec import to_builtins
 
         document({"worker": to_builtins(report)})
-    else:
-        ended = ", ".join(f"{count} {status}" for status, count in sorted(report.ended.items())) or "none"
-        taken = f"{report.taken} saga{'' if report.taken == 1 else 's'}"
-        note(f"worker: stopped after taking {taken} (ended here: {ended})")
-    return exit_codes.COMPLETED
+        return
+    ended = ", ".join(f"{count} {status}" for status, count in sorted(report.ended.items())) or "none"
+    taken = f"{report.taken} saga{'' if report.taken == 1 else 's'}"
+    note(f"worker: stopped after taking {taken} (ended here: {ended})")
 
 
 def _refuse_in_temporal(partitions: str | None, metrics: str | None) -> None:
@@ -99,14 +111,14 @@ def _refuse_in_temporal(partitions: str | None, metrics: str | None) -> None:
 
 
 @contextmanager
-def _measured(address: str | None, progress: Progress) -> Iterator[Sequence[Meter]]:
+def _measured(address: str | None, progress: Progress, ready: Callable[[], bool]) -> Iterator[Sequence[Meter]]:
     """A meter whose metrics are served meanwhile, if there is an address."""
     if address is None:
         yield ()
         return
     from saga_engine.telemetry.exposition import exposed
 
-    with exposed(address) as (metrics, url):
+    with exposed(address, ready) as (metrics, url):
         progress.say(f"worker: metrics at {url}")
         yield (metrics,)
 

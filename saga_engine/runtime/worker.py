@@ -120,6 +120,11 @@ class Worker:
         self._suspects: dict[str, float] = {}
         self._started_ms = 0
 
+    @property
+    def taking(self) -> bool:
+        """Whether it takes sagas now: it has a lease, the store answers, and nobody has stopped it."""
+        return bool(self._started_ms) and not (self._away or self._stopping.is_set())
+
     async def stop(self) -> None:
         """Take nothing more, and have ``run`` return. The supervisor drains the driven sagas when it closes."""
         self._stopping.set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -23,11 +25,15 @@ class Workers:
     def __init__(self, cli: Cli) -> None:
         self._cli = cli
         self._started: list = []
+        #: What the last one said until it took sagas.
+        self.said: list[str] = []
 
     def start(self, *args: str):
         process = self._cli.start("worker", *WITH, *args)
         self._started.append(process)
+        self.said = []
         for line in process.stderr:
+            self.said.append(line)
             if "worker: up to" in line:
                 return process
         raise AssertionError("the worker did not begin")
@@ -90,6 +96,34 @@ def test_sigterm_hands_over_and_leaves_nothing_behind(cli, book, workers):
     workers.start("--concurrency", "2")
     until_ended(cli, "trip")
     assert cli.world == ["book:a", "begun:b", "ended:b", "book:c"]
+
+
+def probed(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=_LIMIT_S) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_probes_know_of_draining(cli, workers):
+    """A worker is ready while it takes sagas, and no more while it drains; it is alive until the last call has ended."""
+    os.mkfifo(cli.folder / "begun")
+    os.mkfifo(cli.folder / "gate")
+    cli.plan("trip.json", {"tool": "block", "params": {"item": "b"}}, task_id="trip")
+    cli("submit", "trip.json", "--detach", *WITH)
+    worker = workers.start("--metrics", "127.0.0.1:0")
+    (url,) = (line.split()[-1].removesuffix("/metrics") for line in workers.said if "metrics at" in line)
+    assert (cli.folder / "begun").read_text() == "begun"
+    assert (probed(f"{url}/readyz"), probed(f"{url}/healthz"), probed(f"{url}/metrics")) == (200, 200, 200)
+    assert probed(f"{url}/else") == 404
+    os.kill(worker.pid, signal.SIGTERM)
+    assert any("stopping" in line for line in worker.stderr)
+    until(lambda: probed(f"{url}/readyz") == 503, "it to be no more ready")
+    assert probed(f"{url}/healthz") == 200
+    (cli.folder / "gate").write_text("open")
+    worker.communicate(timeout=_LIMIT_S)
+    assert worker.returncode == 0
 
 
 def test_a_second_signal_ends_it_at_once(cli, workers):

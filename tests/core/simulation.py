@@ -41,7 +41,7 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case
 from tests.core.simulated_replanning import WRITTEN, Replanning
-from tests.core.world import Journal, Violation, World
+from tests.core.world import Journal, Violation, World, key_sent_ms
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
@@ -475,11 +475,7 @@ class Simulation(Replanning):
         index = state.plan.by_key[deferred.step]
         spec = state.acting(index).spec
         assert spec is not None
-        # A call that surely did not happen left no key behind: what is deferred after it begins anew.
-        of_step = [record for record in self.journalled() if getattr(record, "step", "") == deferred.step]
-        anew = [n for n, record in enumerate(of_step) if isinstance(record, r.StepDeferred) and not record.in_doubt]
-        made = [record for record in of_step[anew[-1] if anew else 0 :] if isinstance(record, r.StepIntended)]
-        first = min(record.at for record in made if record.direction == FORWARD)
+        first = key_sent_ms(self.journalled(), deferred.step)
         arrives_ms = deferred.at + deferred.delay_ms + round(spec.timeout_s * 1000) - first
         if not spec.keyed or (spec.key_ttl_s is not None and arrives_ms > spec.key_ttl_s * 1000):
             raise Violation(f"{deferred.step} waits in doubt for a repeat that nobody would recognise")

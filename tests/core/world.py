@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog
@@ -103,3 +105,14 @@ class Journal:
             return False
         self.data += records
         return True
+
+
+def key_sent_ms(records: Iterable[r.AnyRecord], step: str) -> int:
+    """When the key of a step's call was first sent; a call that surely did not happen left none behind."""
+    first = 0
+    for record in records:
+        if isinstance(record, r.StepDeferred) and record.step == step and not record.in_doubt:
+            first = 0
+        elif isinstance(record, r.StepIntended) and record.step == step and record.direction == FORWARD:
+            first = first or record.at
+    return first

@@ -42,7 +42,14 @@ def locked(name: str) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-FILES = {"base": [*PROJECT["dependencies"], *EXTRAS["embedded"]], "dev": [*PROJECT["dependencies"], *EXTRAS["dev"]]}
+FILES = {
+    "base": [*PROJECT["dependencies"], *EXTRAS["embedded"]],
+    "image": [
+        *PROJECT["dependencies"],
+        *(each for extra in ("server", "metrics", "http", "mcp", "fast") for each in EXTRAS[extra]),
+    ],
+    "dev": [*PROJECT["dependencies"], *EXTRAS["dev"]],
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -65,10 +72,11 @@ def test_every_version_has_its_hashes_and_no_index_is_named(name: str) -> None:
     assert OWN not in locked(name)
 
 
-def test_both_files_agree() -> None:
-    """What is tested is what an image runs."""
+@pytest.mark.parametrize("other", ["base", "image"])
+def test_the_files_agree(other: str) -> None:
+    """What is tested is what is installed."""
     tested = locked("dev")
-    assert {name: tested.get(name) for name in locked("base")} == locked("base")
+    assert {name: tested.get(name) for name in locked(other)} == locked(other)
 
 
 def test_the_makefile_installs_what_is_locked() -> None:
