@@ -345,7 +345,9 @@ class Race:
             held = [event.id for event in await self._desk.events("paid", self.saga_id) if event.disposition == "held"]
             if not held:
                 break
-            await Events(self._desk.store, self._desk.supervisor).tell_again(range(self._desk.store.work().count))
+            desk = self._desk
+            events = Events(desk.store, desk.supervisor, desk._begin_late)
+            await events.tell_again(range(desk.store.work().count))
             await asyncio.sleep(0.001)
 
     async def _next(self, state: State) -> str:

@@ -78,7 +78,7 @@ OF_STEPS = [
         "tests/test_wait_races.py::test_races",
         "the store is not told which event a wait took",
         "saga_engine/runtime/listening.py",
-        (("over = [(index, taken_by(self._state, index)) for", 'over = [(index, "") for'),),
+        (("over = [(index, self._left(index)) for", "over = [(index, Left()) for"),),
     ),
     Mutation(
         "tests/test_waits.py::test_an_early_event_is_kept",
