@@ -414,6 +414,13 @@ class RequestInvalid(SagaError):
     code = "request-invalid"
 
 
+class KeyReused(SagaError):
+    """An idempotency key stands for another request of the same caller. Nothing was done."""
+
+    code = "key-reused"
+    verdict = "conflict"
+
+
 class Unauthenticated(SagaError):
     """A request to the server has no token, or one that is unknown, expired or revoked."""
 

@@ -170,14 +170,24 @@ class Schedules:
         """Ticks happen again from now on; those that it missed do not. Raises ``ScheduleNotFound``."""
         return await self._change(name, lambda body, now_ms: body.resumed(now_ms) if body.paused else None)
 
-    async def trigger(self, name: str) -> str:
-        """Start its saga now, whatever its timetable and its overlap say; returns the saga's id."""
+    async def trigger(self, name: str, *, key: str = "") -> str:
+        """Start its saga now, whatever its timetable and its overlap say; returns the saga's id.
+
+        Of triggers with the same ``key`` only the first starts one.
+        """
         now_ms = await self._now_ms()
-        saga_id = f"{name}-manual-{now_ms}"
+        saga_id = f"{name}-manual-{key or now_ms}"
         body = body_of((await self._read(name)).body)
-        await self._submit(name, body, saga_id)
+        try:
+            await self._submit(name, body, saga_id)
+        except SagaExists:
+            if not key:
+                raise
+            # It was triggered under this key, with what the schedule was then.
 
         def change(body: ScheduleBody, _: int) -> None:
+            if saga_id in body.recent:
+                return
             body.recent = [*body.recent, saga_id][-max(body.pause_after, 1) :]
             body.begun += 1
 

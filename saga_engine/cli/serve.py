@@ -13,6 +13,8 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
+    import asyncio
+
     from saga_engine.api import Coordinator
     from saga_engine.ports import Meter
     from saga_engine.server.settings import ServerSettings
@@ -94,6 +96,7 @@ def serve(
 
 def _demo(host: str | None, port: int | None) -> None:
     """Serve the demo, whose sagas are gone when it ends."""
+    import signal
     import tempfile
 
     from saga_engine.server.demo import POLICY, Agency, fill, tools_of
@@ -101,6 +104,7 @@ def _demo(host: str | None, port: int | None) -> None:
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the event loop has one: the folder goes, too
     with tempfile.TemporaryDirectory(prefix="saga-demo-") as folder:
         settings = Settings(store=f"embedded://{folder}/store", durability="relaxed")
         chosen: ServerSettings = server_settings({}, "--demo", host=host, port=port, auth="none")
@@ -125,6 +129,7 @@ def _run(
     from saga_engine.cli.limits import limits_of
     from saga_engine.cli.output import data, note
     from saga_engine.cli.progress import Progress
+    from saga_engine.errors import Interrupted
     from saga_engine.server.app import create_app
     from saga_engine.server.listen import Listener, address_of, bound
     from saga_engine.server.listen import serve as served
@@ -136,6 +141,9 @@ def _run(
     listening = bound(chosen)
 
     async def run() -> None:
+        starting = asyncio.current_task()
+        assert starting is not None
+        on_stop_signals(lambda: None if starting.cancelling() else _cancel(starting))
         async with (
             store_opened(settings, registry, progress, guards, observed=False, meters=meters) as coordinator,
             _tenants(settings, registry, chosen, guards, meters) as engines,
@@ -165,7 +173,14 @@ def _run(
                     await asyncio.wait([working])
 
     with progress.reported_logs():
-        asyncio.run(run())
+        try:
+            asyncio.run(run())
+        except asyncio.CancelledError:
+            raise Interrupted("stopped before it listened") from None
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 def _metrics() -> Metrics | None:

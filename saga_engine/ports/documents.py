@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-DocumentKind = Literal["template", "schedule", "gateway", "token", "job", "server"]
+DocumentKind = Literal["template", "schedule", "gateway", "token", "job", "request", "server"]
 
 
 class Document(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from saga_engine.core.messages import Message, encode_message, repeats, to_post
+from saga_engine.core.messages import Message, decode_message, encode_message, repeats, to_post
 from saga_engine.core.records import MessageRefused
 from saga_engine.core.states import COMPENSATING, ESCALATED, PENDING, RUNNING, SAGA_FINAL
 from saga_engine.errors import (
@@ -18,6 +18,7 @@ from saga_engine.errors import (
     CancelRefused,
     DecisionRefused,
     ForkRefused,
+    JournalUnreadable,
     LeaseHeld,
     SagaError,
     SecretMissing,
@@ -86,6 +87,25 @@ async def send(store: Store, supervisor: Supervisor, saga_id: str, message: Mess
     await store.post(saga_id, encode_message(message), spare_ms=0)
     supervisor.notify(saga_id)
     return await _look(store, saga_id)
+
+
+async def received(store: Store, saga_id: str, message: Message) -> SagaResult | None:
+    """The saga, if it has read a message with this id, or will; else None. Raises its refusal, and ``SagaNotFound``."""
+    unread = await store.messages(saga_id)  # before the records: what is in neither has not come
+    for record in await read_records(store, saga_id):
+        if getattr(record, "message", "") == message.id:
+            if isinstance(record, MessageRefused):
+                raise _REFUSALS[message.kind](record.reason, hint=f"`saga history {saga_id}` shows it")
+            return await _look(store, saga_id)
+    known = any(_id_of(data) == message.id for data in unread)
+    return await _look(store, saga_id) if known else None
+
+
+def _id_of(data: bytes) -> str:
+    try:
+        return decode_message(data).id
+    except JournalUnreadable:
+        return ""  # a newer engine's; its owner reports it
 
 
 async def _require_first(store: Store, tools: ToolCatalog, saga_id: str, message: Message) -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.errors import RequestInvalid, SagaNotFound
+from saga_engine.api.once import amend_once, cancel_once, resolve_once
+from saga_engine.errors import SagaNotFound
 from saga_engine.execution.result import SagaResult
 from saga_engine.plan.model import load_plan
 from saga_engine.runtime.fork import Fork
 from saga_engine.runtime.undo import Undo
 from saga_engine.server.identity import Identity
+from saga_engine.server.keys import checked_key, hashed
 from saga_engine.server.settings import Quota
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.server.desk import Desk
 
-_KEY_CHARS: Final = 255
 _NO_QUOTA: Final = Quota()
 
 
@@ -31,12 +31,7 @@ def keyed_id(identity: Identity, key: str | None) -> str | None:
     """
     if key is None:
         return None
-    if not 1 <= len(key) <= _KEY_CHARS or not key.isascii() or not key.isprintable():
-        raise RequestInvalid(
-            f"an idempotency key is 1 to {_KEY_CHARS} printable ASCII characters", where="idempotency-key"
-        )
-    whose = "\0".join((identity.tenant, identity.token_id or identity.who, key))
-    return f"key-{hashlib.sha256(whose.encode()).hexdigest()[:40]}"
+    return f"key-{hashed(identity.tenant, identity.token_id or identity.who, checked_key(key))}"
 
 
 async def submit(
@@ -87,23 +82,39 @@ async def _steps(engine: Coordinator, plan: Any, template: str | None) -> int:
     return 0 if plan is None else len(load_plan(plan).steps)
 
 
-async def cancel(desk: Desk, identity: Identity, saga_id: str, note: str = "") -> SagaResult:
-    """Post a cancel."""
+async def cancel(desk: Desk, identity: Identity, saga_id: str, note: str = "", *, key: str = "") -> SagaResult:
+    """Post a cancel; under a ``key`` once."""
+    if key:
+        return await cancel_once(desk.engine_of(identity), saga_id, key, by=identity.who, note=note)
     return await desk.engine_of(identity).cancel(saga_id, by=identity.who, note=note, wait=False)
 
 
 async def resolve(  # noqa: PLR0917
-    desk: Desk, identity: Identity, saga_id: str, step: str, decision: str, output: Any = None, note: str = ""
+    desk: Desk,
+    identity: Identity,
+    saga_id: str,
+    step: str,
+    decision: str,
+    output: Any = None,
+    note: str = "",
+    *,
+    key: str = "",
 ) -> SagaResult:
-    """Post an answer. Of two that are given at once, the second is refused, and says who was first."""
+    """Post an answer; under a ``key`` once. Of two at once, the second is refused, and says who was first."""
     engine = desk.engine_of(identity)
+    if key:
+        return await resolve_once(
+            engine, saga_id, key, step=step, decision=decision, output=output, by=identity.who, note=note
+        )
     return await engine.resolve(saga_id, step, decision, output=output, by=identity.who, note=note, wait=False)
 
 
 async def amend(
-    desk: Desk, identity: Identity, saga_id: str, steps: Sequence[Mapping[str, Any]], note: str = ""
+    desk: Desk, identity: Identity, saga_id: str, steps: Sequence[Mapping[str, Any]], note: str = "", *, key: str = ""
 ) -> SagaResult:
-    """Post steps."""
+    """Post steps; under a ``key`` once."""
+    if key:
+        return await amend_once(desk.engine_of(identity), saga_id, key, steps, by=identity.who, note=note)
     return await desk.engine_of(identity).amend(saga_id, steps, by=identity.who, note=note, wait=False)
 
 

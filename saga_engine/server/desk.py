@@ -13,6 +13,7 @@ from saga_engine.errors import Forbidden, PlanInvalid, QuotaExceeded, SagaNotFou
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.plan.values import cut
 from saga_engine.server.identity import Identity
+from saga_engine.server.keys import Keys
 from saga_engine.server.limits import Rates, Streams
 from saga_engine.server.settings import Quota, ServerSettings
 from saga_engine.server.tokens import Tokens
@@ -31,6 +32,7 @@ class Desk:
         self.settings = settings
         self.engines = dict(engines or {})
         self.tokens = Tokens(coordinator.store.documents())
+        self.keys = Keys(coordinator.store.documents())
         self.rates = Rates(settings.requests_per_s, settings.burst)
         #: Of callers who are not known: by address.
         self.strangers = Rates(settings.requests_per_s, settings.burst)

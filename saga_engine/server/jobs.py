@@ -6,6 +6,7 @@ Each action may be repeated, so a server that was killed in the middle of a batc
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import secrets
 import time
@@ -76,8 +77,14 @@ class Jobs:
         self._documents = desk.coordinator.store.documents()
         self._new = asyncio.Event()
 
-    async def create(self, identity: Identity, body: Mapping[str, Any]) -> Job:
-        """Journal a job for the sagas that are named, or that a search finds now. Raises ``SettingInvalid``."""
+    async def create(self, identity: Identity, body: Mapping[str, Any], key: str = "") -> Job:
+        """Journal a job for the sagas that are named, or that a search finds now; of one ``key`` once.
+
+        Raises ``SettingInvalid``.
+        """
+        job_id = f"j{hashlib.sha256(key.encode()).hexdigest()[:15] if key else secrets.token_hex(8)[:15]}"
+        if key and (there := await self._documents.read("job", job_id)) is not None:
+            return _decoded(there)
         named, where = body.get("sagas"), body.get("where")
         if (named is None) == (where is None):
             raise SettingInvalid("a job has either sagas or where", hint="give one of the two")
@@ -85,7 +92,7 @@ class Jobs:
         if (body["action"] == "resolve") != bool(body.get("decision")):
             raise SettingInvalid("a decision belongs to 'resolve', and 'resolve' needs one")
         job = Job(
-            id=f"j{secrets.token_hex(8)[:15]}",
+            id=job_id,
             action=body["action"],
             by=identity.who,
             tenant=identity.tenant,
@@ -95,7 +102,8 @@ class Jobs:
             note=body.get("note", ""),
             created_ms=_now_ms(),
         )
-        await self._documents.write("job", Document(job.id, 0, msgspec.json.encode(job)), due_ms=1)
+        if await self._documents.write("job", Document(job.id, 0, msgspec.json.encode(job)), due_ms=1) is None:
+            return await self.get(identity, job_id)  # the same request was faster
         self._new.set()
         return job
 
@@ -152,6 +160,7 @@ class Jobs:
             try:
                 for name in (await self._documents.due("job", 10)).names:
                     await self._carry_out(name)
+                await self._desk.keys.sweep()
             except SagaError as error:
                 _log.warning("jobs cannot be carried out now, and will be: %s", error)
             try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from saga_engine._version import __version__
+from saga_engine.server.keys import KEY_CHARS
 from saga_engine.server.operation import Operation
 from saga_engine.server.problems import MEDIA_TYPE, TITLES
 from saga_engine.server.schemas import COMPONENTS, PATH_PARTS, ref
@@ -15,6 +16,15 @@ from saga_engine.server.schemas import COMPONENTS, PATH_PARTS, ref
 _COMMON: Final = (400, 401, 403, 408, 429, 500, 503)
 #: And one with a body.
 _OF_BODIES: Final = (413, 415, 422)
+_KEY: Final = {
+    "Idempotency-Key": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": KEY_CHARS,
+        "pattern": "^[!-~]+$",
+        "description": "The request acts once under its key, which is kept for a day.",
+    }
+}
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -52,7 +62,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     ]
     parameters += [
         {"name": name, "in": "header", "required": False, "schema": schema}
-        for name, schema in operation.headers.items()
+        for name, schema in {**(_KEY if operation.keyed else {}), **operation.headers}.items()
     ]
     needs = f"Needs the scope `{operation.scope}`." if operation.scope else "Needs no token: it is signed."
     found: dict[str, Any] = {
@@ -65,7 +75,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         found["requestBody"] = {
             "required": not operation.may_lack_body,
-            "content": {"application/json": {"schema": operation.body}},
+            "content": {"application/json": {"schema": {**operation.body, **operation.rules}}},
         }
     if operation.takes_any:
         found["requestBody"] = {"required": False, "content": {"application/json": {"schema": {}}}}
@@ -87,6 +97,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
     refused = {
         *_COMMON,
         *operation.refusals,
+        *((409,) if operation.keyed else ()),
         *(_OF_BODIES if operation.body is not None or operation.takes_any else ()),
     }
     for status in sorted(refused):

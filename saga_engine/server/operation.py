@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,12 +17,14 @@ from saga_engine.plan.values import cut
 from saga_engine.server.bodies import json_of
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import NOBODY, Identity
+from saga_engine.server.keys import NO_KEY, Answer, Keyed, hashed, shown_again
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
 
 Schema = Mapping[str, Any]
-_NUMBER: Final = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,9})?", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}(\.0{1,9})?", re.ASCII)
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -36,6 +38,7 @@ class Incoming:
     engine: Coordinator
     query: Mapping[str, Any]
     body: Any
+    key: Keyed = NO_KEY
 
     def path(self, name: str) -> str:
         """A part of the path."""
@@ -52,15 +55,6 @@ class Incoming:
         return min(float(self.query.get("wait", 0)), self.desk.settings.max_wait_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response with a JSON body; None: without a body."""
-
-    body: Any
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
 Handle = Callable[[Incoming], Awaitable[Answer | Response]]
 
 
@@ -69,6 +63,7 @@ class Operation:
     """One method of one path. ``scope`` empty: it needs no identity, because what it gets is signed.
 
     ``body``: the JSON Schema of its body, None: it has none; ``may_lack_body``: an empty one counts as ``{}``;
+    ``rules``: what the handler checks beyond it, in its own words, as JSON Schema for the document;
     ``takes_any``: the handler reads the bytes itself.
     ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
     own problems, beside those that every operation has.
@@ -85,6 +80,7 @@ class Operation:
     query: Mapping[str, Schema] = field(default_factory=dict)
     headers: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
+    rules: Schema = field(default_factory=dict)
     may_lack_body: bool = False
     takes_any: bool = False
     about: str = ""
@@ -98,10 +94,34 @@ class Operation:
             identity = desk.require(request, self.scope) if self.scope else NOBODY
             query = query_of(request, self.query)
             body = None if checks is None else await self._body(request, checks)
-            found = await self.handle(Incoming(request, desk, identity, desk.engine_of(identity), query, body))
+            incoming = Incoming(request, desk, identity, desk.engine_of(identity), query, body)
+            key = request.headers.get("idempotency-key") if self.keyed else None
+            found = await (self.handle(incoming) if key is None else self._once(incoming, key))
             return found if isinstance(found, Response) else json_response(found)
 
         return endpoint
+
+    @property
+    def keyed(self) -> bool:
+        """Whether an ``Idempotency-Key`` makes it happen once."""
+        return bool(self.scope) and self.method != "GET"
+
+    async def _once(self, incoming: Incoming, key: str) -> Answer:
+        """The answer to the first request with this key; its saga is shown as it is now."""
+
+        async def act(keyed: Keyed) -> Answer:
+            found = await self.handle(replace(incoming, key=keyed))
+            assert isinstance(found, Answer)  # streams have no keys
+            return found
+
+        request, query = incoming.request, {name: each for name, each in incoming.query.items() if name != "wait"}
+        said = msgspec.json.encode([query, incoming.body], order="sorted").decode()
+        answer, again = await incoming.desk.keys.once(
+            incoming.identity, key, hashed(request.method, request.url.path, said), act
+        )
+        if not (again and answer.saga_id):
+            return answer
+        return shown_again(answer, await shown(incoming, answer.saga_id))
 
     async def _body(self, request: Request, checks: ValueSchema) -> Any:
         if self.may_lack_body and not await request.body():
@@ -111,7 +131,25 @@ class Operation:
             path, message = found[0]
             where = "body" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
             raise RequestInvalid(f"the body does not fit: {message}", where=where, status=422)
-        return body
+        return with_integers(self.body or {}, body)
+
+
+async def shown(incoming: Incoming, saga_id: str) -> Any:
+    """The body of a saga as it is now, or once it has ended or needs an operator if the caller waits for that."""
+    from saga_engine.server import acts
+
+    found = await incoming.engine.show(saga_id)
+    return (await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)).to_dict(full=False)
+
+
+def with_integers(schema: Schema, value: Any) -> Any:
+    """The value, whose fields are integers where the schema has ``integer``: in JSON Schema 3.0 is one."""
+    if isinstance(value, float) and "integer" in schema.get("type", ()) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        return {name: with_integers(known[name], part) if name in known else part for name, part in value.items()}
+    return value
 
 
 def json_response(answer: Answer) -> Response:
@@ -144,9 +182,9 @@ def _value(name: str, text: str, schema: Schema) -> Any:
     try:
         if kind == "boolean":
             return _TRUTH[text]
-        if kind != "string" and not _NUMBER.fullmatch(text):
+        if kind != "string" and not (_WHOLE if kind == "integer" else _NUMBER).fullmatch(text):
             raise ValueError(text)
-        value: Any = text if kind == "string" else int(text) if kind == "integer" else float(text)
+        value: Any = text if kind == "string" else int(text.partition(".")[0]) if kind == "integer" else float(text)
     except (KeyError, ValueError):
         raise RequestInvalid(f"{cut(text, 80)!r} is no {kind}", where=f"query.{name}") from None
     if found := ValueSchema(schema)(value):

@@ -35,6 +35,7 @@ STATUS: Final[Mapping[str, int]] = {
     "job-not-found": 404,
     "token-not-found": 404,
     "saga-exists": 409,
+    "key-reused": 409,
     "lease-held": 409,
     "decision-refused": 409,
     "cancel-refused": 409,

@@ -7,15 +7,28 @@ from tests.promises.breaking import Mutation
 _ACTS = "saga_engine/server/acts.py"
 _SIGNATURES = "saga_engine/server/signatures.py"
 _SIGNED = "tests/server/test_inbound.py::test_only_what_is_signed_now_and_byte_for_byte_is_accepted"
-_NO_ID = (('    return f"key-{hashlib', '    return None and f"key-{hashlib'),)
+_KEYS = "saga_engine/server/keys.py"
+_NO_ID = (('    return f"key-{hashed', '    return None and f"key-{hashed'),)
 
 OF_SERVER = [
     Mutation(
         "tests/server/test_api.py::test_a_submission_that_is_repeated_is_the_same_saga",
-        "an idempotency key chooses no id",
-        _ACTS,
-        _NO_ID,
+        "an idempotency key stands for whatever is sent with it",
+        _KEYS,
+        (("if claim.request != request:", "if False:"),),
         quick=True,
+    ),
+    Mutation(
+        "tests/server/test_keys.py::test_each_request_acts_once_under_its_key",
+        "what a request makes is not called after its key",
+        _KEYS,
+        (('Keyed(f"key-{hashed(*whose, request)}", repeated)', 'Keyed("", repeated)'),),
+    ),
+    Mutation(
+        "tests/server/test_keys.py::test_an_amend_that_was_read_is_not_added_again",
+        "the store forgets the keys of messages that were read",
+        "saga_engine/stores/lua/post.lua",
+        (("'SISMEMBER', posted, key) == 1", "'SISMEMBER', posted, key) == 2"),),
     ),
     Mutation(
         "tests/server/test_process.py::test_a_server_that_is_killed_before_it_answers",

@@ -24,7 +24,7 @@ async def test_a_submission_that_is_repeated_is_the_same_saga() -> None:
         assert first.json()["status"] == "COMPLETED"
         assert first.headers["location"] == f"/v1/sagas/{again['saga_id']}"
         other = await api.post("/v1/sagas", {"plan": ASK}, headers=key, status=409)
-        assert other["code"] == "saga-exists"
+        assert other["code"] == "key-reused"
         theirs = await (await server.api(name="Bo")).post("/v1/sagas", {"plan": BOOK}, headers=key)
         assert theirs["saga_id"] != again["saga_id"]
         assert len((await api.get("/v1/sagas"))["sagas"]) == 2

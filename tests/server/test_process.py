@@ -44,6 +44,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+#: The demo, which says when it begins to fill its store, and goes on when it has been told to stop.
+FILLS = """
+import asyncio
+from saga_engine.cli import main
+from saga_engine.server import demo
+async def fill(coordinator):
+    print("filling", flush=True)
+    await asyncio.Event().wait()
+demo.fill = fill
+main()
+"""
+
+
 class Process:
     """A server's process; its address is what it prints."""
 
@@ -167,3 +180,23 @@ def test_a_server_without_tokens_stays_on_the_loopback(
     assert run(["serve", "--port", "0", "--host", "0.0.0.0", *args]) == 1
     out, err = capsys.readouterr()
     assert (out, "saga token create" in err, "[setting-invalid]" in err) == ("", True, True)
+
+
+def test_a_demo_that_is_stopped_while_it_is_filled(folder: Path) -> None:
+    """SIGTERM before it listens: it ends as an interrupted command does, and its folder and its store are gone."""
+    (folder / "fills.py").write_text(FILLS)
+    kept = folder / "tmp"
+    kept.mkdir()
+    command = [sys.executable, "fills.py", "serve", "--demo", "--port", "0"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(kept)}
+    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "filling\n"
+        assert any(each.name.startswith("saga-demo-") for each in kept.iterdir())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    assert [each for each in kept.iterdir() if each.name.startswith("saga-demo-")] == []

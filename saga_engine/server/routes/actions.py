@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from saga_engine.execution.result import SagaResult
 from saga_engine.server import acts
-from saga_engine.server.operation import Answer, Handle, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Handle, Incoming, Operation
 from saga_engine.server.schemas import ANY_OBJECT, ID, NOTE, PLAN, TEXT, TRUTH, WAIT, Schema, is_a, made_of
 
 _STEP: Final[Schema] = {"type": ["string", "integer"], "description": "The step's id."}
@@ -14,13 +15,14 @@ _STEP: Final[Schema] = {"type": ["string", "integer"], "description": "The step'
 
 async def _accepted(incoming: Incoming, found: SagaResult) -> Answer:
     found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
-    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"})
+    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
 
 
 async def cancel(incoming: Incoming) -> Answer:
     """Cancel a saga."""
-    note = incoming.body.get("note", "")
-    return await _accepted(incoming, await acts.cancel(incoming.desk, incoming.identity, incoming.saga_id, note))
+    note, key = incoming.body.get("note", ""), incoming.key.id
+    found = await acts.cancel(incoming.desk, incoming.identity, incoming.saga_id, note, key=key)
+    return await _accepted(incoming, found)
 
 
 async def resolve(incoming: Incoming) -> Answer:
@@ -34,6 +36,7 @@ async def resolve(incoming: Incoming) -> Answer:
         body["decision"],
         body.get("output"),
         body.get("note", ""),
+        key=incoming.key.id,
     )
     return await _accepted(incoming, found)
 
@@ -41,7 +44,9 @@ async def resolve(incoming: Incoming) -> Answer:
 async def amend(incoming: Incoming) -> Answer:
     """Add steps."""
     body = incoming.body
-    found = await acts.amend(incoming.desk, incoming.identity, incoming.saga_id, body["steps"], body.get("note", ""))
+    found = await acts.amend(
+        incoming.desk, incoming.identity, incoming.saga_id, body["steps"], body.get("note", ""), key=incoming.key.id
+    )
     return await _accepted(incoming, found)
 
 
@@ -146,7 +151,6 @@ OPERATIONS: Final = [
         fork,
         {"plan": PLAN, "run_from": _STEP, "new_id": ID, "dry_run": TRUTH},
         scope="submit",
-        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}},
         answers={202: is_a("Saga", "The new saga."), 200: is_a("Fork", "The preview.")},
     ),
     _act(

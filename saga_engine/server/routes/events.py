@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from saga_engine.ports import ListedEvent
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import LIMIT, TEXT, Schema, is_a, made_of
 
-_KEY: Final[Schema] = {"type": ["string", "integer"]}
+_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"}
+_KEY: Final[Schema] = {"type": ["string", "integer"], "minLength": 1, "maxLength": 200}
 
 
 async def send(incoming: Incoming) -> Answer:
@@ -53,7 +55,7 @@ OPERATIONS: Final = [
         scope="submit",
         handle=send,
         headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"}},
-        body=made_of({"name": TEXT, "key": _KEY, "payload": {}, "event_id": TEXT}, ["name", "key"]),
+        body=made_of({"name": _NAME, "key": _KEY, "payload": {}, "event_id": TEXT}, ["name", "key"]),
         answers={202: is_a("EventReceipt", "What became of it.")},
     ),
     Operation(

@@ -13,7 +13,8 @@ import msgspec
 from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, SettingInvalid
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document, DocumentStore
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import COUNT, TEXT, given, made_of
 from saga_engine.server.settings import Inbound
 from saga_engine.server.signatures import Callbacks, at_path, verified_id

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from saga_engine.server.jobs import MAX_SAGAS, Jobs
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import COUNT, ID, NOTE, STATUS, TAGS, TEXT, TRUTH, is_a, made_of
 
 
@@ -16,7 +17,7 @@ def _jobs(incoming: Incoming) -> Jobs:
 
 async def create(incoming: Incoming) -> Answer:
     """Begin a job."""
-    job = await _jobs(incoming).create(incoming.identity, incoming.body)
+    job = await _jobs(incoming).create(incoming.identity, incoming.body, incoming.key.id)
     return Answer(job.shown(), 202, {"Location": f"/v1/jobs/{job.id}"})
 
 
@@ -55,6 +56,12 @@ OPERATIONS: Final = [
             },
             ["action"],
         ),
+        rules={
+            "oneOf": [{"required": ["sagas"]}, {"required": ["where"]}],
+            "if": {"properties": {"action": {"const": "resolve"}}},
+            "then": {"properties": {"decision": {"minLength": 1}}, "required": ["decision"]},
+            "else": {"properties": {"decision": {"maxLength": 0}}},
+        },
         answers={202: is_a("Job", "The job; its report is at `Location`.")},
     ),
     Operation(

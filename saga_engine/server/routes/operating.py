@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from saga_engine.api.stops import go, stop, stops
+from saga_engine.execution.stops import scope_of
 from saga_engine.server import views
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import CURSOR, ID, LIMIT, NOTE, is_a, made_of
 
 
@@ -35,6 +37,12 @@ async def list_stops(incoming: Incoming) -> Answer:
 async def stop_calls(incoming: Incoming) -> Answer:
     """Stop forward calls."""
     body = incoming.body
+    if incoming.key.repeated:
+        held = await stops(incoming.engine.store)
+        scope = scope_of(body.get("tool"), body.get("saga_id"))
+        said = (scope, incoming.identity.who, body.get("note", ""))
+        if any((each.scope, each.by, each.note) == said for each in held):
+            return Answer({"stops": [each._asdict() for each in held]})  # this request has stopped them
     found = await stop(
         incoming.engine.store,
         tool=body.get("tool"),
@@ -53,6 +61,7 @@ async def lift(incoming: Incoming) -> Answer:
 
 
 _SCOPE: Final[dict[str, Any]] = {"tool": {"type": "string", "minLength": 1, "maxLength": 200}, "saga_id": ID}
+_ONE_AT_MOST: Final[dict[str, Any]] = {"not": {"required": ["tool", "saga_id"]}}
 OPERATIONS: Final = [
     Operation(
         name="listQuestions",
@@ -102,6 +111,7 @@ OPERATIONS: Final = [
         scope="admin",
         handle=stop_calls,
         body=made_of({**_SCOPE, "note": NOTE}),
+        rules=_ONE_AT_MOST,
         may_lack_body=True,
         answers={200: is_a("Stops", "The stops that hold now.")},
     ),
@@ -113,6 +123,7 @@ OPERATIONS: Final = [
         scope="admin",
         handle=lift,
         body=made_of(_SCOPE),
+        rules=_ONE_AT_MOST,
         may_lack_body=True,
         answers={200: is_a("Stops", "The stops that still hold.")},
     ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
 
 

@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.server import acts, views
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import (
     BY_PLAN,
     COUNT,
@@ -34,7 +35,7 @@ async def submit(incoming: Incoming) -> Answer:
     key = incoming.request.headers.get("idempotency-key")
     found, _ = await acts.submit(incoming.desk, incoming.identity, incoming.body, key)
     found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
-    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"})
+    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
 
 
 async def search(incoming: Incoming) -> Answer:
@@ -100,8 +101,8 @@ OPERATIONS: Final = [
         scope="submit",
         handle=submit,
         query={"wait": WAIT},
-        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}},
         body=made_of({**BY_PLAN, "template": REFERENCE, "saga_id": ID, "tags": TAGS}),
+        rules={"oneOf": [{"required": ["plan"]}, {"required": ["template"]}]},
         answers={202: is_a("Saga", "The saga, as it is now.")},
         refusals=(404, 409),
     ),

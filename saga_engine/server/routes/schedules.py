@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from saga_engine.errors import RequestInvalid
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.errors import RequestInvalid, ScheduleNotFound
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import INPUT, NOTE, REFERENCE, TAGS, TEXT, Schema, is_a, made_of
 
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
@@ -32,7 +33,11 @@ async def put(incoming: Incoming) -> Answer:
 
 async def delete(incoming: Incoming) -> Answer:
     """Delete a schedule."""
-    await incoming.engine.schedules.delete(incoming.path("name"))
+    try:
+        await incoming.engine.schedules.delete(incoming.path("name"))
+    except ScheduleNotFound:
+        if not incoming.key.repeated:  # else the same request has deleted it
+            raise
     return Answer(None, 204)
 
 
@@ -49,7 +54,7 @@ async def resume(incoming: Incoming) -> Answer:
 
 async def trigger(incoming: Incoming) -> Answer:
     """Start its saga now."""
-    saga_id = await incoming.engine.schedules.trigger(incoming.path("name"))
+    saga_id = await incoming.engine.schedules.trigger(incoming.path("name"), key=incoming.key.id)
     return Answer({"saga_id": saga_id}, 202, {"Location": f"/v1/sagas/{saga_id}"})
 
 
@@ -116,6 +121,18 @@ OPERATIONS: Final = [
             },
             ["template"],
         ),
+        rules={
+            "oneOf": [
+                {
+                    "required": ["cron"],
+                    "properties": {"cron": {"minLength": 1}, "every_s": {"maximum": 0}},
+                },
+                {
+                    "required": ["every_s"],
+                    "properties": {"cron": {"maxLength": 0}, "every_s": {"minimum": 1}},
+                },
+            ]
+        },
     ),
     _on("delete", "DELETE", "Delete a schedule; its sagas go on", delete, answers={204: ("Deleted.", None)}),
     _on("pause", "POST", "Pause a schedule", pause, body=made_of({"note": NOTE}), may_lack_body=True),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from saga_engine.errors import TemplateNotFound
 from saga_engine.execution.templates import Template
 from saga_engine.server import views
-from saga_engine.server.operation import Answer, Incoming, Operation
+from saga_engine.server.keys import Answer
+from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import ANY_OBJECT, PLAN, is_a, made_of
 
 
@@ -44,7 +46,11 @@ async def put(incoming: Incoming) -> Answer:
 
 async def delete(incoming: Incoming) -> Answer:
     """All versions, or one."""
-    await incoming.engine.templates.delete(incoming.path("reference"))
+    try:
+        await incoming.engine.templates.delete(incoming.path("reference"))
+    except TemplateNotFound:
+        if not incoming.key.repeated:  # else the same request has deleted it
+            raise
     return Answer(None, 204)
 
 
