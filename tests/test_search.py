@@ -10,6 +10,7 @@ import pytest
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.errors import PlanInvalid, SettingInvalid
 from saga_engine.ports import AppendReply, Entry, Store
+from saga_engine.runtime.lost_terms import rebuild_indexes
 from saga_engine.stores import open_store
 
 
@@ -201,3 +202,46 @@ async def test_a_session_is_found_by_its_tags() -> None:
                 async with coordinator.session("s2", tags=tags):
                     pass
         assert len(await coordinator.list()) == 1
+
+
+async def lose_terms(store: Any, *saga_ids: str) -> None:
+    """Remove what sagas are found by, as an eviction or another program would."""
+    for saga_id in saga_ids:
+        for key in (store._key("terms", saga_id), store._key("", saga_id).removesuffix(f":{saga_id}") + "search"):
+            await store._plain("DEL", key)
+
+
+async def terms_are_restored(url: str) -> None:
+    """Sagas that run and that have ended, with terms that came later; none is on a page twice, none is missing."""
+    async with Coordinator.open(url, TOOLS, on_escalation=()) as coordinator:
+        store = coordinator.store
+        trip = plan(("book", "a"), name="trip", tags=["eu"])
+        for number in range(3):
+            await coordinator.run(trip, saga_id=f"s{number}", tags=[f"customer:{number}"])
+        await coordinator.run(plan(("book", "doubtful"), tags=["asks"]), saga_id="asked")
+        async with coordinator.session("agent", tags=["agents"]) as session:
+            await session.call("book", {"what": "a"})
+            await lose_terms(store, "s0", "s1", "asked", "agent")
+            assert await found(coordinator, tags=["agents"]) == set()
+            await session.call("pay", {"what": "a"})  # the store learns of this tool, and of nothing before it
+            assert await found(coordinator, tool="pay") == {"agent"}
+            assert await rebuild_indexes(store) == (4, [])
+            assert await rebuild_indexes(store) == (0, [])
+            assert await found(coordinator, tags=["agents"]) == {"agent"}
+        assert await found(coordinator, tool="pay") == {"agent"}
+        assert await found(coordinator) == {"s0", "s1", "s2", "asked", "agent"}
+        assert await found(coordinator, tool="book") == {"s0", "s1", "s2", "asked", "agent"}
+        assert await found(coordinator, name="trip", tags=["eu", "customer:1"]) == {"s1"}
+        assert await found(coordinator, asks=True) == await found(coordinator, tags=["asks"]) == {"asked"}
+        pages = [head.saga_id for head in (await coordinator.search(name="trip")).sagas]
+        assert pages == ["s2", "s1", "s0"]
+        await coordinator.resolve("asked", 1, "not-happened")
+        assert await found(coordinator, asks=True) == set()
+        await store._plain("DEL", store._key("journal", "s2"))  # type: ignore[attr-defined]
+        await lose_terms(store, "s2")
+        assert (await rebuild_indexes(store))[1] == ["s2"]
+
+
+async def test_lost_terms_are_restored_from_the_journals() -> None:
+    """Every page is right again after a rebuild, while agents go on; what cannot be read is told."""
+    await terms_are_restored("memory://")

@@ -235,8 +235,7 @@ async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) 
             findings.append(Finding("warning" if lenient else severity, "store", text, hint))
         if not refused:
             if rebuild:
-                await store.work().rebuild()
-                findings.append(Finding("ok", "store", "its indexes were rebuilt from what is stored of each saga"))
+                await _rebuild(store, findings)
             await _orphans(store, findings)
             await _waiting(store, settings, findings)
     except SagaError as error:
@@ -259,6 +258,20 @@ def _to_be_made(folder: str) -> Finding:
         hint = "give a folder of a local disk that you may write to, such as --store embedded:///var/lib/saga"
         return Finding("error", "store", text, hint)
     return Finding("ok", "store", f"there is no store in {folder} yet; the first saga creates it")
+
+
+async def _rebuild(store: Store, findings: list[Finding]) -> None:
+    """Rebuild the store's indexes, and what sagas are found by from their journals."""
+    from saga_engine.runtime.lost_terms import rebuild_indexes
+
+    restored, unreadable = await rebuild_indexes(store)
+    again = (
+        "" if not restored else f"; {_many(restored, 'saga')} had lost what a search finds them by, and got it again"
+    )
+    findings.append(Finding("ok", "store", f"its indexes were rebuilt from what is stored of each saga{again}"))
+    if unreadable:
+        text = f"a search does not find {_many(len(unreadable), 'saga')}: {', '.join(unreadable[:_NAMED])}"
+        findings.append(Finding("warning", "store", text, "their journals cannot be read: restore them from a backup"))
 
 
 async def _orphans(store: Store, findings: list[Finding]) -> None:

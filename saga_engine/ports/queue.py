@@ -133,8 +133,15 @@ class WorkStore(Protocol):
     async def mend(self) -> None:
         """Move such keys aside and rebuild their content; continue what a process that died has left unfinished."""
 
-    async def rebuild(self) -> None:
-        """Add to all indexes what is missing there, from what is stored of each saga. They may be used meanwhile."""
+    async def rebuild(self) -> Sequence[str]:
+        """Add to all indexes what is missing there, from what is stored of each saga. They may be used meanwhile.
+
+        Returns the sagas whose terms are lost; ``restore_terms`` gives them back.
+        """
+        ...
+
+    async def restore_terms(self, saga_id: str, terms: Sequence[str]) -> None:
+        """Add to the terms by which ``Store.search`` finds a saga; nothing happens if it is gone."""
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """Store a worker's report (JSON) for ``overview``; it expires after ``ttl_ms``."""

@@ -8,6 +8,7 @@ two.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.ports import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking
@@ -116,9 +117,14 @@ class RedisWork:
         """Continue unfinished mending of other processes, and mend what is damaged now."""
         await self._mender.mend(self._tags)
 
-    async def rebuild(self) -> None:
+    async def rebuild(self) -> Sequence[str]:
         """Rebuild all indexes from the sagas' own keys; see ``ports.WorkStore``."""
-        await self._mender.rebuild(self._tags)
+        return await self._mender.rebuild(self._tags)
+
+    async def restore_terms(self, saga_id: str, terms: Sequence[str]) -> None:
+        """Give a saga that has lost its terms what its journal says they are; see ``ports.WorkStore``."""
+        tag = self._tags[crc32(saga_id.encode()) % len(self._tags)]
+        await self._mender.run("mend", [f"{tag}head:{saga_id}"], ["terms", *terms])
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """Store a worker's report (JSON), which expires after ``ttl_ms``."""

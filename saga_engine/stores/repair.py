@@ -81,6 +81,10 @@ class Mender:
 
     async def mend(self, keys: Iterable[Argument]) -> bool:
         """Mend the partitions of these keys; returns whether there was anything to mend."""
+        return await self._mend(keys) is not None
+
+    async def _mend(self, keys: Iterable[Argument]) -> Sequence[str] | None:
+        """The sagas that have lost their terms, as far as partitions were mended; None: there was nothing to mend."""
         async with self._mending:
             found = await self._survey("aside", _tags(keys))
             for word, key in found:
@@ -90,18 +94,25 @@ class Mender:
                         key,
                     )
             unfinished = [key for word, key in found if word == "unfinished"]
+            lost: dict[str, None] = {}  # SCAN may come to a key twice
             for owners in unfinished:
                 cursor: Argument = "0"
                 while True:
-                    (cursor,) = await self._calls.spread("mend", [(owners,)], ["rebuild", cursor, _KEYS_PER_LOOK])
+                    ((cursor, *ids),) = await self._calls.spread(
+                        "mend", [(owners,)], ["rebuild", cursor, _KEYS_PER_LOOK]
+                    )
+                    lost |= dict.fromkeys(str(saga_id, "utf-8", "replace") for saga_id in ids)
                     if cursor == b"0":
                         break
-            return bool(unfinished)
+            return list(lost) if unfinished else None
 
-    async def rebuild(self, tags: Sequence[str]) -> None:
-        """Rebuild the indexes of these partitions, whatever is missing there. They may be used meanwhile."""
+    async def rebuild(self, tags: Sequence[str]) -> Sequence[str]:
+        """Rebuild the indexes of these partitions, whatever is missing there. They may be used meanwhile.
+
+        Returns the sagas that have lost their terms, which only their journals tell.
+        """
         await self._calls.spread("mend", [(f"{tag}owners",) for tag in tags], ["mark"])
-        await self.mend(f"{tag}owners" for tag in tags)
+        return await self._mend(f"{tag}owners" for tag in tags) or ()
 
     def mend_soon(self, keys: Iterable[Argument]) -> None:
         """Mend them in the background."""

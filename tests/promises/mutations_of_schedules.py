@@ -28,6 +28,18 @@ OF_SCHEDULES = [
         "saga_engine/stores/lua/mend.lua",
         (("    call('SET', string.sub(key, 1, -7) .. 'mending', '1')\n", "    local _ = key\n"),),
     ),
+    Mutation(
+        "tests/test_search.py::test_lost_terms_are_restored_from_the_journals",
+        "a saga that got a term after it had lost the others is not looked at",
+        "saga_engine/stores/lua/mend.lua",
+        (
+            (
+                "type(terms) ~= 'string' or not string.find(terms .. '\\n', '\\n' .. ANY .. '\\n', 1, true)",
+                "type(terms) ~= 'string'",
+            ),
+        ),
+        quick=True,
+    ),
     # 56
     Mutation(
         "tests/test_templates.py::test_versions_never_change",

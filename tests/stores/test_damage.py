@@ -193,6 +193,9 @@ async def test_lost_indexes_are_rebuilt_on_request(server, raw, capsys):
         assert sorted(head.saga_id for head in found) == sorted([BAD, *GOOD])
         assert [head.saga_id for head in (await store.search(Query(asks=True)))[0]] == [GOOD[0]]
         assert len(await store.list()) == len(found)
+    raw.delete(tag(store, GOOD[1]) + f"terms:{GOOD[1]}")
+    await asyncio.to_thread(run, ["doctor", "--rebuild", "--store", server.url])
+    assert f"a search does not find 1 saga: {GOOD[1]}" in capsys.readouterr().out  # its journal cannot be read
     work = store.work()
     assert set(await work.owners(range(work.count))) == {"A"}
     await store.open_lease("B", LONG_MS)

@@ -1,14 +1,15 @@
 -- Keys of a partition that have a wrong type, because of a foreign writer: they are set aside, and their content is
 -- rebuilt from the heads.
 --
--- KEYS  the owners of partitions ('rebuild': of one)
+-- KEYS  the owners of partitions ('rebuild': of one; 'terms': the head of a saga)
 -- ARGV  'look', status...                 finds them
 --       'aside', status...                renames them
 --       'mark'                            marks them as unfinished: the next process that mends rebuilds them
 --       'rebuild', cursor, how many keys to read
--- Reply mark: nothing; look and aside: a flat list of word and key: 'wrong' of a wrong type (look: still there, aside: there no more),
+--       'terms', term...                  gives a saga its terms again, of which it may have some
+-- Reply mark, terms: nothing; look and aside: a flat list of word and key: 'wrong' of a wrong type (look: still there, aside: there no more),
 --       'aside' a key that was set aside recently, 'unfinished' a partition that is to be rebuilt; rebuild: the
---       next cursor
+--       next cursor, and the ids of sagas that have lost their terms
 --
 -- LAWS
 -- 1. Nothing is thrown away: the damaged key is kept as <tag>damaged:<name> for 30 days.
@@ -16,9 +17,12 @@
 --    done.
 -- 3. Rebuilding only adds, so it may be repeated, and the partition may be used meanwhile. A saga that lost its
 --    time in `due` is due now; its next owner knows the real time.
+-- 4. Every saga has the term ANY from its creation on. Terms without it are those that the saga got after it had lost
+--    the others. What the terms were follows from its journal, which no script can read.
 
 local call = redis.call
 local KEPT_MS = 30 * 86400000
+local ANY = '*'
 
 local function type_of(key)
   return call('TYPE', key).ok
@@ -112,13 +116,46 @@ local function add_postings(tag, id)
   end
 end
 
+local function lacks_terms(tag, id)
+  local terms = redis.pcall('GET', tag .. 'terms:' .. id)
+  return type(terms) ~= 'string' or not string.find(terms .. '\n', '\n' .. ANY .. '\n', 1, true)
+end
+
+local function restore_terms(head)
+  local tag, id = parts(head)
+  local found = redis.pcall('HGET', head, 'created_ms')
+  if type(found) ~= 'string' then
+    return {} -- it is gone
+  end
+  local key = tag .. 'terms:' .. id
+  local is = type_of(key)
+  if is ~= 'string' and is ~= 'none' then
+    call('RENAME', key, tag .. 'damaged:terms:' .. id)
+    call('PEXPIRE', tag .. 'damaged:terms:' .. id, KEPT_MS)
+  end
+  local known = call('GET', key) or string.format('%013d', tonumber(found) or 0)
+  for i = 2, #ARGV do
+    if not string.find(known .. '\n', '\n' .. ARGV[i] .. '\n', 1, true) then
+      known = known .. '\n' .. ARGV[i]
+    end
+  end
+  call('SET', key, known)
+  add_postings(tag, id)
+  return {}
+end
+
 local function rebuild(tag, cursor, count)
   local now = now_ms()
+  local lost = {}
   local heads, leases, terms = tag .. 'head:', tag .. 'lease:', tag .. 'terms:'
   local found = call('SCAN', cursor, 'MATCH', tag .. '*', 'COUNT', count)
   for _, key in ipairs(found[2]) do
     if string.sub(key, 1, #heads) == heads then
-      add_head(tag, string.sub(key, #heads + 1), now)
+      local id = string.sub(key, #heads + 1)
+      add_head(tag, id, now)
+      if lacks_terms(tag, id) then
+        lost[#lost + 1] = id
+      end
     elseif string.sub(key, 1, #terms) == terms then
       add_postings(tag, string.sub(key, #terms + 1))
     elseif string.sub(key, 1, #leases) == leases then
@@ -128,11 +165,14 @@ local function rebuild(tag, cursor, count)
   if found[1] == '0' then
     call('DEL', tag .. 'mending')
   end
-  return found[1]
+  return {found[1], unpack(lost)}
 end
 
 if ARGV[1] == 'rebuild' then
   return rebuild(string.sub(KEYS[1], 1, -7), ARGV[2], ARGV[3])
+end
+if ARGV[1] == 'terms' then
+  return restore_terms(KEYS[1])
 end
 if ARGV[1] == 'mark' then
   for _, key in ipairs(KEYS) do
