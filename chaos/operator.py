@@ -106,6 +106,8 @@ async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> 
     """The truthful answer: an effect happened; a request without one is closed first, so that it never happens."""
     saga_id, step_id, direction = outcome.saga_id, str(question["step_id"]), question["direction"]
     step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
+    if not step["tool"]:  # a child that could not be undone, or a wait
+        return "retry" if "retry" in question["options"] else dice.choice(question["options"]), None
     forward = direction == "forward"
     attempts = step["attempts"] if forward else step["compensation"]["attempts"]
     key = question["idempotency_key"]

@@ -83,7 +83,7 @@ def _sleep(step: Mapping[str, Any], told: Told) -> Iterator[str]:
     """Nothing that waits for a time goes on before it."""
     due = None
     for record in told.history:
-        if record.get("step") != step["step_id"]:
+        if record.get("step") != step["step_id"] or record.get("direction", "forward") != "forward":
             continue
         if record["k"] == "StepWaiting":
             if due is not None:

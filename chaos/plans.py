@@ -52,7 +52,12 @@ def saga_id(seed: int, number: int) -> str:
 
 def plan(seed: int, number: int) -> Plan:
     """The plan of a run's saga."""
-    return _Drawing(Random(f"{seed}:{number}")).plan()
+    body = _Drawing(Random(f"{seed}:{number}")).plan()
+    dice = Random(f"{seed}:{number}:child")
+    if dice.random() < _PARENTS and all(step.get("kind") not in ("pivot", "retriable") for step in body["steps"]):
+        for at in range(dice.choice((1, 1, 2))):
+            _Drawing(dice).add_child(body["steps"], at)
+    return body
 
 
 def errand(seed: int, number: int) -> Errand:
@@ -76,6 +81,10 @@ def errand(seed: int, number: int) -> Errand:
         ids = dice.choice((("e1",), ("e1", "e1"), ("e1", "e2", "e1")))
         events.append(Sending(step["step_id"], when, after_s, tuple(f"{step['step_id']}-{each}" for each in ids)))
     return Errand(tuple(events), undo=dice.random() < 0.06, accept=dice.random() < 0.5)
+
+
+#: How many of the plans without a pivot have children.
+_PARENTS: Final = 0.12
 
 
 class _Drawing:
@@ -180,6 +189,21 @@ class _Drawing:
             for each in steps[place : place + 1]:
                 each["depends_on"] = [*each["depends_on"], step["step_id"]]
         steps.insert(place, step)
+
+    def add_child(self, steps: list[dict[str, Any]], number: int) -> None:
+        """A child saga of calls, at any place of a row, or beside everything in a graph."""
+        dice = self._dice
+        count = dice.choice((1, 2, 2, 3))
+        failing = dice.randrange(count) if self._happens(25) else None
+        own = [self._step(at, None, failing == at) for at in range(count)]
+        for step in own:
+            if step.get("kind") == "irreversible":
+                del step["kind"]
+                step["rollback"] = self._rollback(int(step["step_id"][1:]), step["tool"].removeprefix("book_"))
+        child: dict[str, Any] = {"step_id": f"c{number}", "saga": {"plan": {"steps": own}}}
+        if any("depends_on" in step for step in steps):
+            child["depends_on"] = []
+        steps.insert(dice.randint(0, len(steps)), child)
 
     def _last(self, at: int) -> dict[str, Any]:
         """A step of ``finally``."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import agent, plan_laws, plans, session_laws, ticking
+from chaos import agent, child_laws, plan_laws, plans, session_laws, ticking
 from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.world import UNDO, ledger_path
@@ -109,7 +109,9 @@ async def _check(share: Share) -> Found:
     scripts = {script.saga_id: script for script in (agent.script(share.seed, number) for number in share.sessions)}
     numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
     undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
-    for stranger in sorted(ledger.sagas() - {*scripts, *numbers, *undos, *share.ticks}):
+    roots = {saga_id: saga_id.partition(".")[0].removesuffix(UNDO) for saga_id in ledger.sagas()}
+    children = {saga_id for saga_id, root in roots.items() if "." in saga_id and root in numbers}
+    for stranger in sorted(ledger.sagas() - {*scripts, *numbers, *undos, *share.ticks, *children}):
         found.breaches[stranger] = ["the external system got calls of this saga, but it was not submitted"]
     ticks = frozenset(share.ticks)
     gate = asyncio.Semaphore(_AT_ONCE)
@@ -131,13 +133,14 @@ async def _check(share: Share) -> Found:
                     events = await coordinator.events(plans.EVENT, saga_id)
                     wrong += _plan_laws(share.seed, numbers[saga_id], ledger, told, events)
                     found.figures.update(plan_laws.figures(told))
+                    wrong += await children_of(told, plans.plan(share.seed, numbers[saga_id]))
                 _count(found.figures, told, ledger.lines(saga_id))
                 if told.body.get("undone_by"):
-                    wrong += await undo_of(saga_id, told)
+                    wrong += await undo_of(told, plans.plan(share.seed, numbers[saga_id]))
                 if wrong:
                     found.breaches[saga_id] = wrong
 
-        async def undo_of(saga_id: str, told: Told) -> list[str]:
+        async def undo_of(told: Told, plan: Mapping[str, Any]) -> list[str]:
             undo_id = str(told.body["undone_by"])
             try:
                 undo = await _read(coordinator, undo_id)
@@ -146,10 +149,33 @@ async def _check(share: Share) -> Found:
             _count(found.figures, undo, ledger.lines(undo_id))
             found.figures["undos of completed sagas"] += 1
             wrong = [*_end(undo), *_journal(undo, share), *_trace(undo, tools)]
-            plan = plans.plan(share.seed, numbers[saga_id])
-            wrong += plan_laws.undo_breaches(plan, ledger, told, undo)
+            mine = [each._replace(body=child_laws.own_steps(each.body, plan)) for each in (told, undo)]
+            wrong += plan_laws.undo_breaches(plan, ledger, *mine)
             wrong += _blind_repeats(plan, undo)
             return [f"its undo: {sentence}" for sentence in wrong]
+
+        async def children_of(parent: Told, plan: Mapping[str, Any]) -> list[str]:
+            begun = child_laws.ids_of(parent, plan)
+            wrong: list[str] = []
+            for child_id, step_id in begun.items():
+                try:
+                    child = await _read(coordinator, child_id)
+                    undo_id = child.body.get("undone_by")
+                    undo = await _read(coordinator, undo_id) if undo_id else None
+                except SagaError as error:
+                    wrong.append(f"its child {child_id} cannot be read: {error.code}: {error}")
+                    continue
+                own = child_laws.plans_of(plan)[step_id]
+                found.figures["children"] += 1
+                _count(found.figures, child, ledger.lines(child_id))
+                said = [*_end(child), *_journal(child, share), *_trace(child, tools)]
+                said += [*ledger.compare(child.body, own), *_blind_repeats(own, child)]
+                if undo is not None:
+                    said += await undo_of(child, own)
+                wrong += [f"its child {child_id}: {sentence}" for sentence in said]
+                last = child_id == [each for each, step in begun.items() if step == step_id][-1]
+                wrong += child_laws.breaches(parent, step_id, child, undo, last=last)
+            return wrong
 
         await asyncio.gather(*map(one, (*numbers, *scripts, *share.ticks)))
     return found
@@ -188,7 +214,7 @@ def _plan_laws(
     seed: int, number: int, ledger: OutsideLedger, told: Told, events: Sequence[ListedEvent]
 ) -> Iterator[str]:
     plan = plans.plan(seed, number)
-    yield from ledger.compare(told.body, plan)
+    yield from ledger.compare(child_laws.own_steps(told.body, plan), plan)
     yield from _blind_repeats(plan, told)
     yield from plan_laws.breaches(plan, plans.errand(seed, number).events, ledger, told, events)
 
@@ -223,7 +249,9 @@ def _end(told: Told) -> Iterator[str]:
     accepted = told.decided("accept")
     stays = any(step["kind"] == "irreversible" and step["status"] == t.SUCCEEDED for step in body["steps"])
     accepted = accepted or any(record["k"] == "UndoRequested" and record.get("accepted") for record in told.history)
-    if body["status"] == t.WAIVED and not (accepted or stays):
+    # (What its child left, the laws of children ask about.)
+    left = any(step.get("child", {}).get("left") for step in body["steps"])
+    if body["status"] == t.WAIVED and not (accepted or stays or left):
         yield "it is WAIVED, but no operator accepted anything, and nothing irreversible happened"
     if body["status"] == t.COMPENSATED and stays:
         yield "it is COMPENSATED, but something irreversible happened"

@@ -55,8 +55,8 @@ Reply = dict[str, Any] | None
 
 
 def share_of(saga_id: str) -> int:
-    """The number of the ledger with the lines of a saga, and of its undo."""
-    return crc32(saga_id.removesuffix(UNDO).encode()) % SHARES
+    """The number of the ledger with the lines of a saga, of its undo, and of its children."""
+    return crc32(saga_id.partition(".")[0].removesuffix(UNDO).encode()) % SHARES
 
 
 def ledger_path(folder: Path, share: int) -> Path:

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from chaos import injector, plan_laws, plans, verdict
+from chaos import child_laws, injector, plan_laws, plans, verdict
 from chaos.told import Told
 from chaos.tools import make_tools
 from saga_engine.core import records
+from saga_engine.core import transitions as t
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.ports import Channel, ListedEvent
@@ -37,6 +38,7 @@ KINDS = (
     "asked by the plan",
     "finally",
     "undos of completed sagas",
+    "children",
 )
 
 
@@ -57,7 +59,8 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
     assert code == 0, said
     figures = report["figures"]
     assert figures["ticks"] >= 1
-    assert sum(report["ends"].values()) == 160 + 8 + figures["undos of completed sagas"] + figures["ticks"]
+    others = sum(figures[name] for name in ("undos of completed sagas", "children", "ticks"))
+    assert sum(report["ends"].values()) == 160 + 8 + others
     assert set(report["ends"]) >= {"COMPLETED", "COMPENSATED"}
     assert {fault for fault in injector.FAULTS if not report["faults"].get(fault)} == set()
     assert report["faults"]["store started"] >= 3
@@ -190,6 +193,35 @@ def test_the_laws_of_the_kinds_of_steps_can_fail(
     ledger = OutsideLedger(tmp_path / "world.db")
     sent = _SENT if events or "known" in sentence else ()
     found = list(plan_laws.breaches(body, sent, ledger, told, events))
+    assert (not found) if not sentence else any(sentence in each for each in found), found
+
+
+_PARENT = {"steps": [{"step_id": "c0", "saga": {"plan": {"steps": []}}}]}
+
+
+@pytest.mark.parametrize(
+    ("step", "parent", "child", "undo", "sentence"),
+    [
+        pytest.param(t.SUCCEEDED, t.COMPLETED, t.COMPLETED, None, "", id="completed"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, t.COMPENSATED, "", id="undone"),
+        pytest.param(t.FAILED, t.COMPENSATED, t.COMPENSATED, None, "", id="failed"),
+        pytest.param(t.SUCCEEDED, t.COMPLETED, t.COMPENSATED, None, "its child is COMPENSATED", id="not done"),
+        pytest.param(t.FAILED, t.COMPENSATED, t.COMPLETED, None, "its child has completed", id="done, and unknown"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, None, "undo of its child is not", id="not undone"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.WAIVED, None, "stands", id="left something"),
+    ],
+)
+def test_the_laws_of_children_can_fail(step: str, parent: str, child: str, undo: str | None, sentence: str) -> None:
+    """The verdict names a parent that says something else of its child than the child's own journal and undo."""
+    waiting = {"k": "StepWaiting", "step": "c0", "about": {"saga": "saga.c0"}}
+    told = _told({"step_id": "c0", "status": step, "output": {"saga_id": "saga.c0"}}, history=[waiting])
+    told.body["status"] = parent  # type: ignore[index]
+    assert child_laws.ids_of(told, _PARENT) == {"saga.c0": "c0"}
+    others = [
+        None if status is None else Told({"saga_id": "saga.c0", "status": status}, (), ()) for status in (child, undo)
+    ]
+    assert others[0] is not None
+    found = list(child_laws.breaches(told, "c0", others[0], others[1], last=True))
     assert (not found) if not sentence else any(sentence in each for each in found), found
 
 
