@@ -52,6 +52,16 @@ AskClientOption = Annotated[
         help="Let the client's user approve calls, and wait S seconds for the answer; 0: only operators approve.",
     ),
 ]
+MaxAnswerOption = Annotated[
+    int,
+    typer.Option(
+        "--max-answer",
+        metavar="BYTES",
+        min=0,
+        max=1 << 30,
+        help="A longer answer is cut, and the agent reads the rest in parts with saga_read; 0: none is cut.",
+    ),
+]
 HttpOption = Annotated[
     str | None,
     typer.Option(
@@ -111,6 +121,7 @@ def mcp(
     idle: IdleOption = 0.0,
     hold: HoldOption = 45.0,
     ask_client: AskClientOption = 0.0,
+    max_answer: MaxAnswerOption = 1_000_000,
     http: HttpOption = None,
     token_file: TokenFileOption = None,
     allow_host: AllowHostOption = None,
@@ -127,7 +138,7 @@ def mcp(
     """Serve the configured tools to MCP clients, as one saga that can be undone.
 
     The client starts this command instead of its servers (docs/gateway.md). The agent sees the tools of the MCP
-    servers as they are, and saga_savepoint, saga_rollback, saga_status, saga_preview and saga_done.
+    servers as they are, and saga_savepoint, saga_rollback, saga_status, saga_preview, saga_read and saga_done.
 
     'saga mcp init NAME -- PROGRAM ARGS…' starts a server and prints its tables for saga.toml; 'saga mcp check' connects
     and says what changed and what the manifests lack; 'saga mcp observe' hands an agent's calls on and lists them.
@@ -161,7 +172,9 @@ def mcp(
     from saga_engine.cli.mcp_run import Life, rules_of, run_http, run_stdio
 
     rules = rules_of(settings, may_use, engine=engine)
-    life = Life.of(name, goal, cast("EndPolicy", on_disconnect), idle, hold, ask_client_s=ask_client)
+    life = Life.of(
+        name, goal, cast("EndPolicy", on_disconnect), idle, hold, ask_client_s=ask_client, most_bytes=max_answer
+    )
     if http is None:
         if token_file or allow_host:
             raise typer.BadParameter("--token-file and --allow-host belong to --http", param_hint="--http")

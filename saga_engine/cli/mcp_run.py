@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.gateway.door import Token
     from saga_engine.gateway.http import Desks
+    from saga_engine.gateway.server import Gateway, Offer
     from saga_engine.gateway.work import EndPolicy, Work
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
@@ -39,13 +40,26 @@ class Life(NamedTuple):
     idle_s: float
     hold_s: float
     ask_client_s: float = 0.0
+    most_bytes: int = 0
 
     @classmethod
-    def of(
-        cls, name: str | None, goal: str, at_end: EndPolicy, idle_s: float, hold_s: float, *, ask_client_s: float
-    ) -> Life:
+    def of(cls, name: str | None, goal: str, at_end: EndPolicy, idle_s: float, hold_s: float, **more: Any) -> Life:
         """That of the options, and of the variable for the id."""
-        return cls(name or os.environ.get("SAGA_MCP_ID") or None, goal, at_end, idle_s, hold_s, ask_client_s)
+        return cls(name or os.environ.get("SAGA_MCP_ID") or None, goal, at_end, idle_s, hold_s, **more)
+
+    def gateway(self, coordinator: Coordinator, work: Work, offer: Offer | None = None) -> Gateway:
+        """The gateway of one saga."""
+        from saga_engine.gateway.server import Gateway
+
+        return Gateway(
+            coordinator,
+            work,
+            at_end=self.at_end,
+            idle_s=self.idle_s,
+            offer=offer,
+            ask_client_s=self.ask_client_s,
+            most_bytes=self.most_bytes,
+        )
 
     def own(self) -> str:
         """The id of the process's own saga. Raises ``PlanInvalid``."""
@@ -73,7 +87,6 @@ def rules_of(settings: Settings, may_use: Sequence[str] | None, *, engine: bool)
 def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: PlannerSettings | None = None) -> None:
     """Serve the client that started this process."""
     from saga_engine.gateway.engine import EngineFace
-    from saga_engine.gateway.server import Gateway
     from saga_engine.gateway.stdio import stdio_streams
 
     progress = Progress("mcp", {}, many=True)
@@ -88,9 +101,7 @@ def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: Pla
             face: Gateway | EngineFace
             if rules is None:
                 work = life.work(coordinator, saga_id, kept=life.name is not None)
-                face = Gateway(
-                    coordinator, work, at_end=life.at_end, idle_s=life.idle_s, ask_client_s=life.ask_client_s
-                )
+                face = life.gateway(coordinator, work)
             else:
                 face = EngineFace(coordinator, saga_id, rules)
             serving = asyncio.create_task(face.serve(read_stream, write_stream), name="saga-mcp")
@@ -151,20 +162,13 @@ def run_http(
 
 def _desks(coordinator: Coordinator, life: Life, own: str) -> Desks:
     from saga_engine.gateway.http import Desks
-    from saga_engine.gateway.server import Gateway, Offer
+    from saga_engine.gateway.server import Offer
 
     offer = Offer(coordinator)
 
     def gateway(saga_id: str) -> Gateway:
         work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)
-        return Gateway(
-            coordinator,
-            work,
-            at_end=life.at_end,
-            idle_s=life.idle_s,
-            offer=offer,
-            ask_client_s=life.ask_client_s,
-        )
+        return life.gateway(coordinator, work, offer)
 
     return Desks(offer, gateway)
 

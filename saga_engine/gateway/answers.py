@@ -8,6 +8,7 @@ from typing import Any, Final
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.errors import CallFailed, NeedsPerson, PlanInvalid, SagaError
 from saga_engine.gateway.offer import Offered
+from saga_engine.gateway.parts import cut_answer, fits
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.results import ANSWER, CONTENT, answer_of
 
@@ -18,15 +19,22 @@ COMPLETE: Final = {"resultType": "complete"}
 _TEXT_CHARS: Final = 4_000
 
 
-def result(tool: Offered, output: Any, about: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a call that happened: the server's own, with the call's number in ``_meta``."""
+def result(tool: Offered, output: Any, about: dict[str, Any], most_bytes: int = 0) -> dict[str, Any]:
+    """The answer to a call that happened: the server's own, with the call's number in ``_meta``.
+
+    Of one over ``most_bytes`` the beginning; 0: none is cut.
+    """
     made = answer_of(output)
     if tool.is_structured and "structuredContent" not in made and isinstance(output, dict):
         # A probe or an operator gave the output.
         made["structuredContent"] = {name: value for name, value in output.items() if name not in (ANSWER, CONTENT)}
+    made["isError"] = False
+    if not fits(made, most_bytes):
+        made, more = cut_answer(output, about, is_structured=tool.is_structured)
+        about = about | more
     if late := _late(about):
         made["content"] = [*made["content"], {"type": "text", "text": late}]
-    return {**COMPLETE, **made, "isError": False, "_meta": {META: about}}
+    return {**COMPLETE, **made, "_meta": {META: about}}
 
 
 def document(body: dict[str, Any], *, failed: bool = False) -> dict[str, Any]:

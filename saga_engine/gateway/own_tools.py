@@ -1,4 +1,4 @@
-"""The gateway's own tools: savepoint, rollback, status, preview and done."""
+"""The gateway's own tools: savepoint, rollback, status, preview, read and done."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from saga_engine.gateway.answers import document
 from saga_engine.gateway.work import Work
+
+Given = Mapping[str, Any]
 
 INSTRUCTIONS: Final = (
     "The tools of this server are transactional. What you change is recorded and can be undone. "
@@ -23,6 +25,15 @@ _TO: Final[dict[str, Any]] = {
             "description": "a name that saga_savepoint returned; without one, everything of this task",
         }
     },
+    "additionalProperties": False,
+}
+_PART: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "call": {"type": "string", "description": "the number of the call, as its result or saga_status names it"},
+        "offset": {"type": "integer", "minimum": 0, "description": "the character with which the part begins"},
+    },
+    "required": ["call"],
     "additionalProperties": False,
 }
 _NOTHING: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -60,6 +71,13 @@ OWN_TOOLS: Final = (
         readOnlyHint=True,
     ),
     _declared(
+        "saga_read",
+        "Read the result of an earlier call of this task in parts, if it was too long. Returns a part of its text, and "
+        "next_offset unless it is the last.",
+        _PART,
+        readOnlyHint=True,
+    ),
+    _declared(
         "saga_done",
         "End this task: what was done stays. The next call begins a new task.",
         _NOTHING,
@@ -69,32 +87,37 @@ OWN_TOOLS: Final = (
 )
 
 
-async def _savepoint(work: Work, _: str | None) -> dict[str, Any]:
+async def _savepoint(work: Work, _: Given) -> dict[str, Any]:
     return document({"savepoint": await work.savepoint()})
 
 
-async def _rollback(work: Work, to: str | None) -> dict[str, Any]:
-    report = await work.rollback(to)
+async def _rollback(work: Work, given: Given) -> dict[str, Any]:
+    report = await work.rollback(given.get("savepoint"))
     return document(report.to_dict(), failed=not report.clean)
 
 
-async def _status(work: Work, _: str | None) -> dict[str, Any]:
+async def _status(work: Work, _: Given) -> dict[str, Any]:
     return document(await work.status())
 
 
-async def _preview(work: Work, to: str | None) -> dict[str, Any]:
-    return document(await work.preview(to))
+async def _preview(work: Work, given: Given) -> dict[str, Any]:
+    return document(await work.preview(given.get("savepoint")))
 
 
-async def _done(work: Work, _: str | None) -> dict[str, Any]:
+async def _read(work: Work, given: Given) -> dict[str, Any]:
+    return document(await work.read(given["call"], given.get("offset", 0)))
+
+
+async def _done(work: Work, _: Given) -> dict[str, Any]:
     return document(await work.done())
 
 
-_MADE: Final[Mapping[str, Callable[[Work, str | None], Awaitable[dict[str, Any]]]]] = {
+_MADE: Final[Mapping[str, Callable[[Work, Given], Awaitable[dict[str, Any]]]]] = {
     "saga_savepoint": _savepoint,
     "saga_rollback": _rollback,
     "saga_status": _status,
     "saga_preview": _preview,
+    "saga_read": _read,
     "saga_done": _done,
 }
 
@@ -106,9 +129,17 @@ def is_own(name: str) -> bool:
 
 async def call_own(work: Work, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Call one of them. Raises what its work raises, and ``ValueError`` for arguments that it does not have."""
-    known = {"savepoint"} if name in ("saga_rollback", "saga_preview") else set[str]()
-    to = arguments.get("savepoint")
-    if not arguments.keys() <= known or not isinstance(to, str | None):
-        expected = "savepoint, a text" if known else "no arguments"
-        raise ValueError(f"{name} takes {expected}")
-    return await _MADE[name](work, to)
+    schema: Given = next(each["inputSchema"] for each in OWN_TOOLS if each["name"] == name)
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    kinds, required = schema["properties"], schema.get("required", ())
+    if not set(required) <= arguments.keys() <= kinds.keys() or not all(
+        _fits(value, kinds[key]) for key, value in arguments.items()
+    ):
+        raise ValueError(f"{name} takes {', '.join(kinds) or 'no arguments'}")
+    return await _MADE[name](work, arguments)
+
+
+def _fits(value: Any, schema: Given) -> bool:
+    if schema["type"] == "integer":
+        return isinstance(value, int) and not isinstance(value, bool) and value >= schema["minimum"]
+    return isinstance(value, str)

@@ -19,6 +19,7 @@ from saga_engine.gateway.answers import COMPLETE, pending, refusal, result
 from saga_engine.gateway.elicitation import Clients, can_be_asked
 from saga_engine.gateway.offer import Offered, offered, servers_in
 from saga_engine.gateway.own_tools import INSTRUCTIONS, OWN_TOOLS, call_own, is_own
+from saga_engine.gateway.parts import MOST_BYTES
 from saga_engine.gateway.visit import is_gone, visit_of
 from saga_engine.gateway.work import Call, EndPolicy, Pending, Work
 
@@ -57,6 +58,7 @@ class Gateway:
     """Serves the tools of a coordinator to the agents of one saga. ``idle_s``: 0 is for ever.
 
     ``ask_client_s``: how long a client's user is asked about a call that needs approval; 0: only operators are asked.
+    ``most_bytes``: a longer answer is given in parts; 0: none is.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class Gateway:
         heartbeat_s: float = HEARTBEAT_S,
         offer: Offer | None = None,
         ask_client_s: float = 0.0,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self.offer = offer or Offer(coordinator)
         self._work = work
         self._at_end: EndPolicy = at_end
         self._idle_s = idle_s
         self._heartbeat_s = heartbeat_s
+        self._most_bytes = most_bytes
         self._clients = Clients(coordinator, ask_client_s) if ask_client_s else None
         self._active = 0
         self._touched = asyncio.Event()
@@ -164,7 +168,7 @@ class Gateway:
         try:
             output = await self._waited(ctx, tool.name, self._work.call(tool, params.arguments or {}, call))
             heard = not is_gone(ctx)
-            return result(tool, output, call.about)
+            return result(tool, output, call.about, self._most_bytes)
         except SagaError as error:
             # Any other error says nothing about the call.
             heard = isinstance(error, CallFailed) and not is_gone(ctx)

@@ -34,9 +34,11 @@ from saga_engine.errors import (
 )
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.gateway.offer import Offered
+from saga_engine.gateway.parts import part_of, whole_text
 from saga_engine.gateway.report import Report, preview_of, report_of, status_of
 from saga_engine.plan.values import digest
 from saga_engine.ports import Document, Head, Store
+from saga_engine.runtime.journal import output_of
 from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import call_record
 
@@ -110,6 +112,7 @@ class Work:
         self._attended: set[str] = set()  # those for which an agent waits now
         self._told: set[str] = set()  # those that an agent was told to make again
         self._touched = False  # the present saga, by this process
+        self._reading = ("", "", "")  # the text that an agent reads in parts now: its saga, its call
 
     async def saga_id(self) -> str:
         """The present saga. It need not exist yet."""
@@ -133,7 +136,7 @@ class Work:
 
         Raises ``Pending``, and what a call of a session raises.
         """
-        call.mark = digest([tool.tool, dict(params)])
+        call.mark, self._reading = digest([tool.tool, dict(params)]), ("", "", "")
         async with self._moving:
             if call.left:
                 raise Interrupted("the call was cancelled before it was made")
@@ -380,6 +383,13 @@ class Work:
         """What has been done, what stands, and what waits for an operator."""
         saga_id = await self.saga_id()
         return status_of(saga_id, await self._found(saga_id))
+
+    async def read(self, call: str, first: int) -> dict[str, Any]:
+        """A part of the result of a call of the present saga. Raises ``SagaNotFound`` if it has none."""
+        saga_id = await self.saga_id()
+        if self._reading[:2] != (saga_id, call):
+            self._reading = saga_id, call, whole_text(await output_of(self._coordinator.store, saga_id, call))
+        return {"call": call, **part_of(self._reading[2], first)}
 
     async def preview(self, to: str | None) -> dict[str, Any]:
         """What a rollback would undo now, in its order, and what would remain. Raises ``SessionEnded``."""

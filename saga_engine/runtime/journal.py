@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from saga_engine.core.codec import abridge, decode, inflate, refs_of
+import msgspec
+
+from saga_engine.core.codec import Stored, abridge, decode, inflate, refs_of
 from saga_engine.core.fold import fold, started_of
 from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
-from saga_engine.errors import JournalUnreadable, SagaError, ToolMissing
+from saga_engine.errors import JournalUnreadable, SagaError, SagaNotFound, ToolMissing
 from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.values import printable
 from saga_engine.ports import Store
 
 
@@ -85,6 +89,22 @@ async def look_at(store: Store, saga_id: str, records: list[AnyRecord]) -> State
         except JournalUnreadable:
             return state
     return state
+
+
+async def output_of(store: Store, saga_id: str, step: str) -> Any:
+    """The output of one step that happened, whole; no other large value is fetched.
+
+    Raises ``SagaNotFound`` if there is none, ``JournalUnreadable`` or ``StoreUnavailable``.
+    """
+    state = await look(store, saga_id)
+    index = state.plan.by_key.get(step)
+    if index is None or not state.steps[index].effect:
+        raise SagaNotFound(f"step {printable(step, 80)} of saga {saga_id} has no output", saga_id=saga_id)
+    output = state.steps[index].output
+    if not isinstance(output, Stored):
+        return output
+    digest = output.ref.digest
+    return msgspec.json.decode((await store.values(saga_id, [digest]))[digest])
 
 
 def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> State:

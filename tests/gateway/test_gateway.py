@@ -20,7 +20,7 @@ from saga_engine.tools.registry import ToolRegistry
 from tests.gateway.agents import MANIFEST, about, agent, engine
 from tests.mcp.servers import World
 
-OURS = ["saga_savepoint", "saga_rollback", "saga_status", "saga_preview", "saga_done"]
+OURS = ["saga_savepoint", "saga_rollback", "saga_status", "saga_preview", "saga_read", "saga_done"]
 
 
 @pytest.fixture
