@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,26 +86,37 @@ def rules_of(settings: Settings, may_use: Sequence[str] | None, *, engine: bool)
 
 
 def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: PlannerSettings | None = None) -> None:
-    """Serve the client that started this process."""
-    from saga_engine.gateway.engine import EngineFace
+    """Serve the client that started this process; it gets its first answers before the store is open."""
     from saga_engine.gateway.stdio import stdio_streams
 
     progress = Progress("mcp", {}, many=True)
     guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
     saga_id = life.own()
 
+    opened = partial(store_opened, settings, registry, progress, guards, observed=False)
+
+    @asynccontextmanager
+    async def gateway(offer: Offer) -> AsyncIterator[Gateway]:
+        async with opened() as coordinator:
+            work = life.work(coordinator, saga_id, kept=life.name is not None)
+            yield life.gateway(coordinator, work, offer)
+
+    async def serve(read_stream: Any, write_stream: Any) -> None:
+        if rules is None:
+            from saga_engine.gateway.early import Early
+            from saga_engine.gateway.server import Offer
+
+            offer = Offer(registry)
+            await Early(offer, partial(gateway, offer)).serve(read_stream, write_stream)
+        else:
+            from saga_engine.gateway.engine import EngineFace
+
+            async with opened() as coordinator:
+                await EngineFace(coordinator, saga_id, rules).serve(read_stream, write_stream)
+
     async def run() -> None:
-        async with (
-            stdio_streams() as (read_stream, write_stream),
-            store_opened(settings, registry, progress, guards, observed=False) as coordinator,
-        ):
-            face: Gateway | EngineFace
-            if rules is None:
-                work = life.work(coordinator, saga_id, kept=life.name is not None)
-                face = life.gateway(coordinator, work)
-            else:
-                face = EngineFace(coordinator, saga_id, rules)
-            serving = asyncio.create_task(face.serve(read_stream, write_stream), name="saga-mcp")
+        async with stdio_streams() as streams:
+            serving = asyncio.create_task(serve(*streams), name="saga-mcp")
 
             def stop() -> None:
                 if serving.cancelling():
@@ -164,7 +176,7 @@ def _desks(coordinator: Coordinator, life: Life, own: str) -> Desks:
     from saga_engine.gateway.http import Desks
     from saga_engine.gateway.server import Offer
 
-    offer = Offer(coordinator)
+    offer = Offer(coordinator.tools)
 
     def gateway(saga_id: str) -> Gateway:
         work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)

@@ -26,6 +26,8 @@ from saga_engine.gateway.work import Call, EndPolicy, Pending, Work
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
+    from saga_engine.tools.registry import ToolRegistry
+
 _log = logging.getLogger("saga_engine.gateway")
 
 #: How often a client that asked for progress hears of a call in flight.
@@ -35,11 +37,11 @@ CallHandler = Callable[[Any, CallToolRequestParams], Awaitable[Any]]
 
 
 class Offer:
-    """What a gateway offers to every agent: the tools of a coordinator, and its own."""
+    """What a gateway offers to every agent: the tools of a registry, and its own."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self.tools: Mapping[str, Offered] = offered(coordinator.tools)
-        for server in servers_in(coordinator.tools):
+    def __init__(self, tools: ToolRegistry) -> None:
+        self.tools: Mapping[str, Offered] = offered(tools)
+        for server in servers_in(tools):
             server.whole_answers = True
         self._listed = [*(each.declared for each in self.tools.values()), *OWN_TOOLS]
 
@@ -73,7 +75,7 @@ class Gateway:
         ask_client_s: float = 0.0,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self.offer = offer or Offer(coordinator)
+        self.offer = offer or Offer(coordinator.tools)
         self._work = work
         self._at_end: EndPolicy = at_end
         self._idle_s = idle_s

@@ -59,7 +59,7 @@ async def served(
     coordinator: Coordinator, *, tokens: tuple[Token, ...] = (), most: int = 100, **options: Any
 ) -> AsyncIterator[str]:
     """A gateway that listens in this process; its URL. The requests that name no saga are for ``desk``."""
-    offer = Offer(coordinator)
+    offer = Offer(coordinator.tools)
 
     def made(saga: str) -> Gateway:
         return Gateway(coordinator, Work(coordinator, saga, kept=True), offer=offer, **options)
