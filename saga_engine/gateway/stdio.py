@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
+import stat
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -102,15 +104,34 @@ def _parsed(line: bytes, *, too_long: bool) -> tuple[SessionMessage, bool]:
 
 
 async def _send(outgoing: int, receive: Any) -> None:
+    pipe = _Pipe(outgoing)
     async with receive:
         async for message in receive:
-            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            data = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             try:
-                # In a thread: a client that does not read must not stop the calls in flight.
-                await asyncio.to_thread(_write, outgoing, text.encode() + b"\n")
+                if pipe.takes(data):
+                    os.write(outgoing, data)
+                else:  # in a thread: a client that does not read must not stop the calls in flight
+                    await asyncio.to_thread(_write, outgoing, data)
             except OSError as error:
                 _log.info("the client does not read any more: %s", error)
                 return
+
+
+class _Pipe:
+    """Tells what can be written without waiting; of anything but a pipe nobody knows."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._poll = None
+        if hasattr(select, "poll") and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            self._poll = select.poll()
+            self._poll.register(descriptor, select.POLLOUT)
+
+    def takes(self, data: bytes) -> bool:
+        """Whether a pipe has room for this: one that is ready takes ``PIPE_BUF`` bytes at once (POSIX)."""
+        if self._poll is None or len(data) > select.PIPE_BUF:
+            return False
+        return [event for _, event in self._poll.poll(0)] == [select.POLLOUT]
 
 
 def _write(outgoing: int, data: bytes) -> None:
