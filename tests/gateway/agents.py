@@ -7,13 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp_types import CallToolResult
 
 from saga_engine import Coordinator
 from saga_engine.gateway.answers import META
-from saga_engine.gateway.server import Gateway
+from saga_engine.gateway.door import Door, Token, hosts_for
+from saga_engine.gateway.http import Desks, HttpFace, bound, serve_http, url_of
+from saga_engine.gateway.server import Gateway, Offer
 from saga_engine.gateway.work import Work
 from saga_engine.sources.mcp import McpServer
 
@@ -94,3 +98,36 @@ async def agent(
             for stream in client_streams:
                 await stream.aclose()
             await serving
+
+
+@asynccontextmanager
+async def served(
+    coordinator: Coordinator, *, tokens: tuple[Token, ...] = (), most: int = 100, **options: Any
+) -> AsyncIterator[str]:
+    """A gateway that listens in this process; its URL. The requests that name no saga are for ``desk``."""
+    offer = Offer(coordinator.tools)
+
+    def made(saga: str) -> Gateway:
+        return Gateway(coordinator, Work(coordinator, saga, kept=True), offer=offer, **options)
+
+    desks = Desks(offer, made, most=most)
+    hosts = hosts_for("127.0.0.1", ())
+    face = HttpFace(desks.server(), lambda inner: Door(inner, own="desk", tokens=tokens, hosts=hosts))
+    stopped = asyncio.Event()
+    with bound("127.0.0.1", 0) as listening:
+        serving = asyncio.create_task(serve_http(face, listening, stopped, desks.close))
+        try:
+            yield url_of(listening)
+        finally:
+            stopped.set()
+            await serving
+
+
+@asynccontextmanager
+async def client(url: str, mode: Any = "auto", token: str = "") -> AsyncIterator[Agent]:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as made,
+    ):
+        yield Agent(made)

@@ -13,17 +13,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from saga_engine import Coordinator, tool
 from saga_engine.cli import run
 from saga_engine.errors import SettingInvalid
-from saga_engine.gateway.door import Door, Token, hosts_for, tokens_in
-from saga_engine.gateway.http import Desks, HttpFace, bound, serve_http, url_of
-from saga_engine.gateway.server import Gateway, Offer
-from saga_engine.gateway.work import Work
-from tests.gateway.agents import Agent, about
+from saga_engine.gateway.door import Door, hosts_for, tokens_in
+from tests.gateway.agents import about, client, served
 
 ERAS = ["legacy", "2026-07-28"]
 SECRET = "a-token-of-an-agent-0123456789"
@@ -52,39 +47,6 @@ class Hotel:
             self.rooms.remove(guest)
 
         return [book, cancel]
-
-
-@asynccontextmanager
-async def served(
-    coordinator: Coordinator, *, tokens: tuple[Token, ...] = (), most: int = 100, **options: Any
-) -> AsyncIterator[str]:
-    """A gateway that listens in this process; its URL. The requests that name no saga are for ``desk``."""
-    offer = Offer(coordinator.tools)
-
-    def made(saga: str) -> Gateway:
-        return Gateway(coordinator, Work(coordinator, saga, kept=True), offer=offer, **options)
-
-    desks = Desks(offer, made, most=most)
-    hosts = hosts_for("127.0.0.1", ())
-    face = HttpFace(desks.server(), lambda inner: Door(inner, own="desk", tokens=tokens, hosts=hosts))
-    stopped = asyncio.Event()
-    with bound("127.0.0.1", 0) as listening:
-        serving = asyncio.create_task(serve_http(face, listening, stopped, desks.close))
-        try:
-            yield url_of(listening)
-        finally:
-            stopped.set()
-            await serving
-
-
-@asynccontextmanager
-async def client(url: str, mode: Any = "auto", token: str = "") -> AsyncIterator[Agent]:
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as made,
-    ):
-        yield Agent(made)
 
 
 @asynccontextmanager

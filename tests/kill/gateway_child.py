@@ -19,7 +19,7 @@ from saga_engine.errors import SagaNotFound
 from saga_engine.sources.mcp.call import McpCall
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Fault, Faults, FaultyStore
-from tests.gateway.agents import Agent, agent
+from tests.gateway.agents import Agent, agent, client, served
 from tests.mcp.real_servers import KINDS, RealWorld
 
 Told = dict[str, Any]
@@ -100,9 +100,9 @@ async def _play(case: dict[str, Any], faults: Faults, world: RealWorld, gone: as
     outputs: list[Any] = []
     try:
         if case["part"] == "submit":
-            async with _gateway(store, world, name) as (_, it):
+            async with _gateway(store, world, case) as (_, it):
                 await _work(it, script(case["kind"], world), world, hashes, outputs, gone)
-        async with _gateway(store, world, name) as (coordinator, it):  # of the same agent, or of the next one
+        async with _gateway(store, world, case) as (coordinator, it):  # of the same agent, or of the next one
             answer = await it.call("saga_rollback")
             assert answer.structured_content is not None, str(answer)
             told, first = answer.structured_content, world.hash()
@@ -129,12 +129,18 @@ async def _play(case: dict[str, Any], faults: Faults, world: RealWorld, gone: as
 
 
 @asynccontextmanager
-async def _gateway(store: FaultyStore, world: RealWorld, name: str) -> AsyncIterator[tuple[Coordinator, Agent]]:
-    async with (
-        Coordinator.open(store, sources=[world.server()], lease_s=1.0) as coordinator,
-        agent(coordinator, name) as it,
-    ):
-        yield coordinator, it
+async def _gateway(
+    store: FaultyStore, world: RealWorld, case: dict[str, Any]
+) -> AsyncIterator[tuple[Coordinator, Agent]]:
+    name = case["saga_id"]
+    async with Coordinator.open(store, sources=[world.server()], lease_s=1.0) as coordinator:
+        if case["over"] == "stdio":
+            async with agent(coordinator, name) as it:
+                yield coordinator, it
+        else:  # in both eras of the protocol: the second agent is of the other one
+            mode = "legacy" if case["part"] == "submit" else "2026-07-28"
+            async with served(coordinator) as url, client(f"{url}/{name}", mode) as it:
+                yield coordinator, it
 
 
 async def _work(

@@ -57,11 +57,11 @@ def wrong(told: dict[str, Any], before: str) -> list[str]:
 class Kills:
     """The cases of one server, after a run in which nothing dies."""
 
-    def __init__(self, processes: Processes, new_place: NewPlace, url: str, kind: str) -> None:
+    def __init__(self, processes: Processes, new_place: NewPlace, url: str, kind: str, over: str = "stdio") -> None:
         self._processes = processes
         self._new_place = new_place
         self._url = url
-        self._how = {"player": "gateway", "kind": kind, "states": [], "outputs": []}
+        self._how = {"player": "gateway", "kind": kind, "over": over, "states": [], "outputs": []}
         plain = processes.run("submit", fault="", **self._how, **new_place(url).told).told
         assert (plain["hash"], plain["clean"]) == (plain["hashes"][0], True), plain
         assert len(set(plain["hashes"])) == len(plain["hashes"])
@@ -85,31 +85,34 @@ class Kills:
 
 
 @pytest.mark.parametrize(
-    ("kind", "faults"),
+    ("kind", "over", "faults"),
     [
         # In an undo; a write that is done and not answered; an agent that does not wait for a write.
-        ("filesystem", ["append:12:before", "call:2:after:server", "call:2:before:agent"]),
+        ("filesystem", "stdio", ["append:12:before", "call:2:after:server", "call:2:before:agent"]),
         # In an undo, in the newer era; and a write that never reached the server.
-        ("git", ["append:11:before", "call:2:before:server"]),
+        ("git", "stdio", ["append:11:before", "call:2:before:server"]),
+        # Over HTTP: after the first write, and an agent whose connection is cut in its second one.
+        ("memory", "http", ["append:4:before", "call:4:after:agent"]),
     ],
 )
 def test_after_a_kill_the_world_is_as_before(
-    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, kind: str, faults: list[str]
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, kind: str, over: str, faults: list[str]
 ) -> None:
     """After a rollback, and true answers where an operator was asked, the hash is the one before; all else was named."""
-    kills = Kills(processes, new_place, embedded.url, kind)
+    kills = Kills(processes, new_place, embedded.url, kind, over)
     with ThreadPoolExecutor(2) as pool:
         found = dict(zip(faults, pool.map(kills.wrong, faults), strict=True))
     assert not {fault: problems for fault, problems in found.items() if problems}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_every_kill_the_world_is_as_before(
-    processes: Processes, new_place: NewPlace, server_url: str, kind: str
+    processes: Processes, new_place: NewPlace, server_url: str, kind: str, over: str
 ) -> None:
-    """The long form: every append and every call of each server, on both servers of the store."""
-    kills = Kills(processes, new_place, server_url, kind)
+    """The long form: every append and every call of each server, on both servers of the store, over stdio and HTTP."""
+    kills = Kills(processes, new_place, server_url, kind, over)
     faults = list(kills.faults())
     with ThreadPoolExecutor(2) as pool:
         found = dict(zip(faults, pool.map(kills.wrong, faults), strict=True))
