@@ -32,7 +32,7 @@ from saga_engine.ports.planner import (
     ReplanRequest,
     StepsCheck,
 )
-from saga_engine.ports.queue import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking, WorkStore
+from saga_engine.ports.queue import SWEEP_START, Hint, Load, SweepPlace, Swept, Taken, Taking, WorkStore
 from saga_engine.ports.store import (
     PAGE_START,
     Ack,
@@ -86,6 +86,7 @@ __all__ = [
     "GuardStore",
     "Head",
     "Held",
+    "Hint",
     "ListedEvent",
     "Load",
     "Meter",

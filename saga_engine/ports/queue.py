@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -33,6 +33,13 @@ class Taking(NamedTuple):
     next_due_ms: int | None
     sagas: Sequence[Taken]
     ended: Sequence[int] = ()
+
+
+class Hint(NamedTuple):
+    """What a worker that listens is told: that something is due (empty), or that ``owner`` has messages for a saga."""
+
+    owner: str = ""
+    saga_id: str = ""
 
 
 #: Where a sweep continues: partition, status and cursor, each as the store counts them.
@@ -92,6 +99,14 @@ class WorkStore(Protocol):
         order.
         """
         ...
+
+    async def listen(self, partitions: Sequence[int], heard: Callable[[Hint | None], None]) -> None:
+        """Pass on hints of these partitions until it is cancelled; return at once if this store sends none.
+
+        A hint may be lost, repeated or wrong: nothing relies on it. Whenever the connection is there (again), ``heard``
+        gets an empty hint, because hints may have been missed; when it is lost, None. It raises nothing: a server that
+        is away or refuses is tried again.
+        """
 
     async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
         """The owners, present or past, and the remaining ms of each lease; 0.

@@ -20,7 +20,7 @@ import msgspec
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SettingInvalid, StoreRefused, StoreUnavailable
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.result import Handle, SagaResult
-from saga_engine.ports import Store, Taken, Taking
+from saga_engine.ports import Hint, Store, Taken, Taking
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.events import BeginLate, Events
 from saga_engine.runtime.lease import Lease, lease_clock_s
@@ -32,6 +32,10 @@ _log = logging.getLogger("saga_engine.worker")
 
 #: How long, in seconds, an idle worker waits before it asks again: doubling while there is nothing to do.
 _ASK_AGAIN_S: Final = (0.02, 0.25)
+#: As long as the store tells it of work, it need not ask so often: only a lost hint waits for this.
+_LISTENING_S: Final = 1.0
+#: Hints within this time, in seconds, are one request.
+_HINTS_APART_S: Final = 0.01
 #: The interval, in seconds, at which it searches for dead owners and reports.
 _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
@@ -109,6 +113,9 @@ class Worker:
         self._stopping = asyncio.Event()
         self._finished = asyncio.Event()
         self._room = asyncio.Event()
+        self._listening = False
+        self._hinted = False
+        self._owner = ""
         self._active = 0
         self._nonce = ""
         self._rounds = 0
@@ -142,6 +149,7 @@ class Worker:
             raise Interrupted("the coordinator is closing", hint="open another one")
         rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
         turns = asyncio.create_task(self._take_turns(), name="saga-worker-turns")
+        hints = asyncio.create_task(self._listen(), name="saga-worker-hints")
         try:
             await asyncio.shield(turns)
         except asyncio.CancelledError:
@@ -154,8 +162,9 @@ class Worker:
             self._stopping.set()  # a client may swallow the one cancellation that is sent
             turns.cancel()
             rounds.cancel()
+            hints.cancel()
             try:
-                await asyncio.gather(turns, rounds, return_exceptions=True)
+                await asyncio.gather(turns, rounds, hints, return_exceptions=True)
                 await self._give_back()
             finally:
                 self._finished.set()  # also if it is cancelled once more: the code that stops it waits for this
@@ -164,6 +173,7 @@ class Worker:
     # --- taking --------------------------------------------------------------------------------------------------
 
     async def _take_turns(self) -> None:
+        loop = asyncio.get_running_loop()
         pause_s = _ASK_AGAIN_S[0]
         while not self._stopping.is_set():
             self._room.clear()  # before it is counted: a saga that ends during the request is noticed
@@ -172,14 +182,34 @@ class Worker:
                 # Not for ever: a little room that long sagas leave is room as well.
                 await happens(self._room, _ASK_AGAIN_S[1])
                 continue
+            asked_s = loop.time()
             taking = await self._ask(min(free, _TAKE_AT_ONCE))
             if taking is not None and taking.sagas:
                 pause_s = _ASK_AGAIN_S[0]
                 if len(taking.sagas) == min(free, _TAKE_AT_ONCE) < free:
                     continue  # there may be more
             else:
-                pause_s = min(pause_s * 2, _ASK_AGAIN_S[1])
+                pause_s = min(pause_s * 2, _LISTENING_S if self._listening else _ASK_AGAIN_S[1])
             await happens(self._room, self._until_next(taking, pause_s))
+            if self._hinted:
+                self._hinted = False
+                await happens(self._stopping, asked_s + _HINTS_APART_S - loop.time())
+
+    async def _listen(self) -> None:
+        try:
+            await self._work.listen(list(self._partitions), self._heard)
+        except Exception:  # without hints it asks more often
+            self._heard(None)
+            _log.exception("no hints of work; asking for it instead")
+
+    def _heard(self, hint: Hint | None) -> None:
+        """Ask at once, or look at a saga's messages: the store says that there is something."""
+        self._listening = hint is not None
+        if hint is None or not hint.owner:
+            self._hinted = True
+            self._room.set()
+        elif hint.owner == self._owner:
+            self._supervisor.notify(hint.saga_id)
 
     def _until_next(self, taking: Taking | None, pause_s: float) -> float:
         if taking is None or taking.next_due_ms is None:
@@ -236,6 +266,7 @@ class Worker:
 
     async def _lease(self) -> Lease:
         lease = await self._supervisor.lease()
+        self._owner = lease.owner
         self._started_ms = self._started_ms or self._supervisor.clock.now_ms()  # only now the store's clock is known
         return lease
 

@@ -184,6 +184,14 @@ class RedisConnection:
                 replies.append(error)
         return replies
 
+    async def send(self, *commands: Sequence[Argument]) -> None:
+        """Send commands; what comes of them, and what the server says by itself, is read by ``receive``."""
+        await self._connection.send_packed_command([pack(args) for args in commands], check_health=False)
+
+    async def receive(self) -> Any:
+        """The next thing that the server says. Raises what redis-py raises."""
+        return await self._connection.read_response()
+
     async def close(self) -> None:
         """Close the socket. The server may be gone, so there is nothing to wait for."""
         await self._connection.disconnect(nowait=True)

@@ -12,10 +12,13 @@ from zlib import crc32
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.ports import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking
+from saga_engine.stores.hints import pass_on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from saga_engine.ports import Hint
+    from saga_engine.stores.connection import Connector
     from saga_engine.stores.repair import Mender
 
 _LIVE: Final = tuple(status for status in SAGA_STATES if status not in SAGA_FINAL)
@@ -28,7 +31,8 @@ _TAKE_AT_ONCE: Final = 1000
 class RedisWork:
     """A ``WorkStore`` (see ``ports``) beside the journals of a ``RedisStore``."""
 
-    def __init__(self, mender: Mender, tags: Sequence[str], *, together: bool = True) -> None:
+    def __init__(self, mender: Mender, tags: Sequence[str], connector: Connector, *, together: bool = True) -> None:
+        self._connector = connector
         self._mender = mender
         self._spread, self._plain = mender.spread, mender.plain
         self._tags = tags
@@ -58,6 +62,10 @@ class RedisWork:
                     saga_id, epoch, length, messages, records = reply[at : at + 5]
                     sagas.append(Taken(str(saga_id, "utf-8"), epoch, length, messages, records))
         return Taking(now_ms, not ended, next_due_ms, sagas, ended)
+
+    async def listen(self, partitions: Sequence[int], heard: Callable[[Hint | None], None]) -> None:
+        """Pass on hints until it is cancelled; see ``ports.WorkStore``."""
+        await pass_on(self._connector, [f"{self._tags[number]}hints" for number in partitions], heard)
 
     async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
         """The owners that have, or had, a lease, and its remaining time in ms; 0: it has ended."""

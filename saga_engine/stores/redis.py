@@ -522,7 +522,7 @@ class RedisStore:
 
     def work(self) -> RedisWork:
         """The queue, on the connections that do not carry the journal."""
-        return RedisWork(self._mender, self._tags, together=not self._calls.scattered)
+        return RedisWork(self._mender, self._tags, self._connector, together=not self._calls.scattered)
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""

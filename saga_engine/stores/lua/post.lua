@@ -49,12 +49,14 @@ if not waiting then
 end
 if owner ~= '' then
   redis.call('SADD', tag .. 'wake:' .. owner, id)
+  hint(tag, owner .. '\0' .. id)
 end
 if ttl_of(tag, owner) == 0 and not FINAL[status] then
-  local soon = now_ms() + tonumber(ARGV[2])
+  local now = now_ms()
+  local soon = now + tonumber(ARGV[2])
   local due = redis.call('ZSCORE', tag .. 'due', id)
   if not due or tonumber(due) > soon then
-    redis.call('ZADD', tag .. 'due', soon, id)
+    wait_for_worker(tag, id, soon, now)
   end
 end
 return describe(head)

@@ -31,6 +31,28 @@ local function seen_ms(tag, now)
   return seen
 end
 
+-- On a cluster the last key is one that never exists, so that the server refuses the whole script (TRYAGAIN, ASK) while
+-- the keys of its slot lie in two places. No script reads it. No other key has only this after its tag.
+local PUBLISH = 'PUBLISH'
+do
+  local last = KEYS[#KEYS]
+  if last and string.sub(last, string.find(last, '}:', 1, true) or 1) == '}:absent' then
+    KEYS[#KEYS] = nil
+    PUBLISH = 'SPUBLISH' -- to the node of the partition alone
+  end
+end
+
+-- Tell workers that listen that a partition has something for them: '' a saga that is due, or due earlier than any
+-- other; else the owner of a saga, NUL and its id: it has messages. Only a hint: a worker that misses it looks later.
+local hinted = {}
+
+local function hint(tag, what)
+  if not hinted[tag .. what] then
+    hinted[tag .. what] = true
+    redis.pcall(PUBLISH, tag .. 'hints', what)
+  end
+end
+
 -- Queue a saga that nobody owns for a worker at `due_ms`.
 local function wait_for_worker(tag, id, due_ms, now, call)
   if due_ms > now then
@@ -38,6 +60,9 @@ local function wait_for_worker(tag, id, due_ms, now, call)
   end
   call = call or redis.call
   call('ZADD', tag .. 'due', math.max(due_ms, now), id)
+  if due_ms <= now or call('ZRANK', tag .. 'due', id) == 0 then
+    hint(tag, '')
+  end
 end
 
 -- Whether a field that the engine wrote as a whole number is one.
@@ -57,15 +82,6 @@ local function describe(head)
     found[1], found[2], found[3], ttl_of(tag, found[3] or ''), found[4], found[5], found[6],
     redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'messages:' .. id), found[7] or ''
   }
-end
-
--- On a cluster the last key is one that never exists, so that the server refuses the whole script (TRYAGAIN, ASK) while
--- the keys of its slot lie in two places. No script reads it. No other key has only this after its tag.
-do
-  local last = KEYS[#KEYS]
-  if last and string.sub(last, string.find(last, '}:', 1, true) or 1) == '}:absent' then
-    KEYS[#KEYS] = nil
-  end
 end
 
 -- The search index of a partition is one sorted set whose members are read in lexical order:

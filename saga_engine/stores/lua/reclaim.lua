@@ -44,6 +44,7 @@ for i = 1, #found[2], 2 do
   if redis.pcall('HGET', head, 'owner') == owner then
     redis.call('HSET', head, 'owner', '')
     redis.call('ZADD', tag .. 'due', now, id)
+    hint(tag, '')
     moved = moved + 1
   end
 end

@@ -52,6 +52,7 @@ local function add_orphan(tag, id, head)
   if queue then
     call('HSET', head, 'owner', '')
     call('ZADD', tag .. 'due', now, id)
+    hint(tag, '')
   end
 end
 
