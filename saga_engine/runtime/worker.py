@@ -198,7 +198,7 @@ class Worker:
     async def _listen(self) -> None:
         try:
             await self._work.listen(list(self._partitions), self._heard)
-        except Exception:  # without hints it asks more often
+        except Exception:  # noqa: BLE001 - without hints it asks more often
             self._heard(None)
             _log.exception("no hints of work; asking for it instead")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,8 @@ async def unbook(sum: int) -> dict[str, int]:  # noqa: A002 - a param
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh() -> None:
     CALLED.clear()
-    yield
 
 
 async def happened(condition: Callable[[], Any]) -> None:

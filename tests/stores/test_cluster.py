@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import DurabilityInsufficient, StoreRefused, StoreUnavailable
-from saga_engine.ports import Ack, Acquired, Creation, Entry
+from saga_engine.ports import Ack, Acquired, Creation, Entry, Hint
 from saga_engine.stores import open_store
 from saga_engine.stores.addresses import Address
 from saga_engine.stores.client import Calls
@@ -525,3 +525,28 @@ async def test_a_refusal_leaves_no_call_half_made():
         await asyncio.gather(*left, return_exceptions=True)
         gc.collect()  # (what other tests have left behind goes as well, and is no matter of this one's)
     assert [str(warning.message) for warning in told if "never awaited" in str(warning.message)] == []
+
+
+# --- hints of work ---
+
+
+async def test_a_worker_hears_of_work_on_every_node(valkeys):
+    """A saga that becomes due in any partition, wherever that lies, is hinted at; and so is one with messages."""
+    store, heard = await opened(valkeys.url), []
+    listening = asyncio.create_task(store.work().listen(range(store.work().count), heard.append))
+    async with asyncio.timeout(GIVE_UP_S):
+        while Hint() not in heard:  # noqa: ASYNC110 - what another task hears
+            await asyncio.sleep(0.005)
+        await begin(store, *(f"s{number}" for number in range(20)))
+        for number in range(20):
+            await store.post(f"s{number}", b"m")
+        while not {Hint("A", f"s{number}") for number in range(20)} <= set(heard):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.005)
+        heard.clear()
+        for number in range(20):
+            await store.release(f"s{number}", 1, due_ms=1)
+            while Hint() not in heard:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.005)
+            heard.clear()
+    listening.cancel()
+    await store.close()
