@@ -39,10 +39,10 @@ async def note(number: int) -> dict[str, int]:
 @tool
 async def forget(number: int) -> dict[str, int]:
     """Undoes nothing."""
-    return {}
+    return {"number": number}
 
 
-async def _deaf(self: RedisWork, partitions: Any, heard: Any) -> None:
+async def _deaf(*_: Any) -> None:
     return
 
 
@@ -55,7 +55,7 @@ async def measure(events: int, idle_s: float) -> None:
             took = []
             for number in range(events):
                 await engine.submit(_PLAN, saga_id=f"s{number}", detach=True)
-                while b'"waits"' not in (head := await engine.store.head(f"s{number}")).summary or head.owner:
+                while b'"waits"' not in (head := await engine.store.head(f"s{number}")).summary or head.owner:  # noqa: ASYNC110 - what the worker does
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.3)  # the worker is idle
                 _BEGUN[number] = asyncio.get_running_loop().create_future()
@@ -66,7 +66,8 @@ async def measure(events: int, idle_s: float) -> None:
             begun = time.process_time(), cpu_s(pid)
             await asyncio.sleep(idle_s)
             used = time.process_time() - begun[0], cpu_s(pid) - begun[1]
-            print(f"  event to call: median {statistics.median(took):.1f} ms, 95 % {sorted(took)[-1 - events // 20]:.1f} ms")
+            worst = sorted(took)[-1 - events // 20]
+            print(f"  event to call: median {statistics.median(took):.1f} ms, 95 % {worst:.1f} ms")
             print(f"  idle for {idle_s:g} s: process {used[0] * 1000:.0f} ms of CPU, server {used[1] * 1000:.0f} ms")
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
