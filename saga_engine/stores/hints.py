@@ -23,6 +23,7 @@ from saga_engine.stores.connection import RedisConnection, TransientError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from saga_engine.stores.addresses import Address
     from saga_engine.stores.connection import Connector
 
     _Heard = Callable[[Hint | None], None]
@@ -64,12 +65,10 @@ async def _listen(connector: Connector, channels: Sequence[str], heard: _Heard) 
     shares: dict[Connector, list[str]] = {}
     if isinstance(connector, ClusterConnector):
         await connector.prepare(_SILENT_S)
-        nodes = {}
+        at_nodes: dict[Address, list[str]] = {}
         for channel in channels:
-            address = connector.owner(key_slot(channel.encode()))
-            node = nodes.setdefault(address, None) or connector.node(address)
-            nodes[address] = node
-            shares.setdefault(node, []).append(channel)
+            at_nodes.setdefault(connector.owner(key_slot(channel.encode())), []).append(channel)
+        shares = {connector.node(address): mine for address, mine in at_nodes.items()}
     else:
         shares[connector] = list(channels)
     connections: list[RedisConnection] = []
