@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from saga_engine.errors import SagaError
 from saga_engine.ports import Hint
@@ -32,6 +32,8 @@ _log = logging.getLogger("saga_engine.stores")
 
 #: Pauses before the next attempt to subscribe, in seconds: doubling, each shortened at random.
 _PAUSES_S: Final = (0.1, 5.0)
+#: The pause after a server has refused to let this user listen: an operator may change that.
+_REFUSED_S: Final = 60.0
 #: How often a silent server is asked whether it is there, and how long it may take to connect or to say anything.
 _PING_S: Final = 5.0
 _SILENT_S: Final = 12.0
@@ -51,6 +53,14 @@ async def pass_on(connector: Connector, channels: Sequence[str], heard: _Heard) 
         try:
             if not await _listen(connector, channels, listening):
                 return
+        except NoPermissionError as error:
+            if not told:
+                _log.warning(
+                    "no hints of work from %s, so workers poll; give its user &saga:* and +@pubsub: %s",
+                    connector.url,
+                    error,
+                )
+            told, pause_s = True, _REFUSED_S
         except (RedisError, OSError, SagaError, TransientError) as error:
             if not told:
                 _log.info("no hints of work from %s now; workers ask more often: %s", connector.url, error)

@@ -16,6 +16,7 @@ import pytest
 
 from saga_engine import Coordinator
 from saga_engine.cli import run
+from saga_engine.runtime import worker as working_loop
 from saga_engine.server.tokens import Tokens
 from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Api, events
 
@@ -82,6 +83,8 @@ def processes(folder: Path) -> Iterator[list[Process]]:
     for each in made:
         if each.process.poll() is None:
             each.end(signal.SIGKILL)
+        assert each.process.stdout is not None
+        each.process.stdout.close()
 
 
 @asynccontextmanager
@@ -150,9 +153,11 @@ async def test_a_stream_goes_on_at_the_next_server(
 
 
 async def test_a_server_without_tools_takes_the_answer_that_a_worker_carries_out(
-    folder: Path, processes: list[Process]
+    folder: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server of another process, which has no tools, posts an answer; a worker that is idle goes on with the saga."""
+    """The server of another process, which has no tools, posts an answer; a worker that polls once an hour hears of it."""
+    monkeypatch.setattr(working_loop, "_ASK_AGAIN_S", (3600.0, 3600.0))
+    monkeypatch.setattr(working_loop, "_LISTENING_S", 3600.0)
     async with opened(folder) as (coordinator, token):
         working = asyncio.create_task(coordinator.work())
         await coordinator.submit(

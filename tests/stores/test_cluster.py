@@ -4,7 +4,7 @@ import asyncio
 import gc
 import uuid
 import warnings
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from redis.crc import key_slot
@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from saga_engine import Coordinator, tool
 from saga_engine.errors import DurabilityInsufficient, StoreRefused, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry, Hint
-from saga_engine.stores import open_store
+from saga_engine.stores import hints, open_store
 from saga_engine.stores.addresses import Address
 from saga_engine.stores.client import Calls
 from saga_engine.stores.cluster import ClusterConnector, ClusterPool
@@ -530,23 +530,79 @@ async def test_a_refusal_leaves_no_call_half_made():
 # --- hints of work ---
 
 
+async def heard_of(hint, heard):
+    """Wait until it is in the list."""
+    async with asyncio.timeout(GIVE_UP_S):
+        while hint not in heard:  # noqa: ASYNC110 - what another task hears
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def listening(url, namespace=None):
+    """A store, and what a worker on it hears."""
+    store, heard = await opened(url, namespace or uuid.uuid4().hex, patience_s=GIVE_UP_S), []
+    task = asyncio.create_task(store.work().listen(range(store.work().count), heard.append))
+    try:
+        await heard_of(Hint(), heard)
+        yield store, heard
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        await store.close()
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """A subscription that broke is made anew soon."""
+    monkeypatch.setattr(hints, "_PAUSES_S", (0.05, 0.2))
+
+
 async def test_a_worker_hears_of_work_on_every_node(valkeys):
     """A saga that becomes due in any partition, wherever that lies, is hinted at; and so is one with messages."""
-    store, heard = await opened(valkeys.url), []
-    listening = asyncio.create_task(store.work().listen(range(store.work().count), heard.append))
-    async with asyncio.timeout(GIVE_UP_S):
-        while Hint() not in heard:  # noqa: ASYNC110 - what another task hears
-            await asyncio.sleep(0.005)
-        await begin(store, *(f"s{number}" for number in range(20)))
-        for number in range(20):
-            await store.post(f"s{number}", b"m")
-        while not {Hint("A", f"s{number}") for number in range(20)} <= set(heard):  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.005)
-        heard.clear()
-        for number in range(20):
-            await store.release(f"s{number}", 1, due_ms=1)
-            while Hint() not in heard:  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.005)
+    async with listening(valkeys.url) as (store, heard):
+        names = [f"s{number}" for number in range(20)]
+        await begin(store, *names)
+        for name in names:
+            await store.post(name, b"m")
+        for name in names:
+            await heard_of(Hint("A", name), heard)
+        for name in names:
             heard.clear()
-    listening.cancel()
-    await store.close()
+            await store.release(name, 1, due_ms=1)
+            await heard_of(Hint(), heard)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_hints_follow_a_slot_that_moves(valkeys, mover):
+    """The server ends the subscription of a slot that it gives away; the next one is at the new place."""
+    namespace, number, source, target = mover
+    async with listening(valkeys.url, namespace) as (store, heard):
+        (name,) = names_in(store, 3, 1)
+        await begin(store, name)
+        heard.clear()
+        valkeys.begin_move(number, target)
+        valkeys.end_move(number, source, target)
+        await heard_of(None, heard)
+        await heard_of(Hint(), heard)
+        await store.post(name, b"m")
+        await heard_of(Hint("A", name), heard)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_hints_come_from_the_replica_that_takes_over(frail):
+    """A primary dies; its partitions are heard again from its replica, and what was posted meanwhile is there."""
+    async with listening(frail.url) as (store, heard):
+        names = [f"s{number}" for number in range(20)]
+        await begin(store, *names)
+        heard.clear()
+        frail.primaries()[0].kill()
+        await heard_of(None, heard)
+        heard.clear()
+        for name in names:
+            await store.post(name, b"lost or not")
+        await heard_of(Hint(), heard)
+        for name in names:
+            await store.post(name, b"m")
+        for name in names:
+            await heard_of(Hint("A", name), heard)
+            assert await store.messages(name) == [b"lost or not", b"m"]

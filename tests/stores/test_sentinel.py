@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
-from saga_engine.ports import Ack, Acquired, Creation, Entry
-from saga_engine.stores import open_store
+from saga_engine.ports import Ack, Acquired, Creation, Entry, Hint
+from saga_engine.stores import hints, open_store
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
 from tests.servers import GIVE_UP_S, until
@@ -113,6 +113,33 @@ async def test_a_primary_that_hangs_is_left(frail):
     old.thaw()
     assert (await store.append("A", [Entry("s1", 2, 1, [b"r2"])])).acks == [Ack("ok")]
     assert list(await store.read("s1")) == [b"r0", b"r1", b"r2"]
+    await store.close()
+
+
+async def heard_of(hint, heard):
+    """Wait until it is in the list."""
+    async with asyncio.timeout(GIVE_UP_S):
+        while hint not in heard:  # noqa: ASYNC110 - what another task hears
+            await asyncio.sleep(0.005)
+
+
+async def test_hints_of_work_come_from_the_new_primary(frail, monkeypatch):
+    """A worker that listens to a primary that dies is told that it does not, and then hears the one that took over."""
+    monkeypatch.setattr(hints, "_PAUSES_S", (0.05, 0.2))
+    store, heard = await opened(frail.url, durability="replicated:1", patience_s=GIVE_UP_S), []
+    listening = asyncio.create_task(store.work().listen(range(store.work().count), heard.append))
+    await heard_of(Hint(), heard)
+    await begin(store, "s1", "s2")
+    frail.primary.kill()
+    await heard_of(None, heard)
+    heard.clear()
+    await store.post("s1", b"lost or not")
+    await heard_of(Hint(), heard)
+    await store.post("s2", b"m")
+    await heard_of(Hint("A", "s2"), heard)
+    assert await store.messages("s1") == [b"lost or not"]
+    listening.cancel()
+    await asyncio.wait([listening])
     await store.close()
 
 
