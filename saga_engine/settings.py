@@ -47,7 +47,8 @@ class Settings:
     keeps its sagas. ``patience_s``: how long an outage of the store is waited out. ``keep_finished_s``: how long
     finished sagas are kept; 0 is for ever. ``queue_limit``: how many sagas may wait for a worker before another one
     is refused; 0 is any number. ``max_output_bytes``: how large a tool's result may be as JSON. ``runtime``: where
-    sagas run if not here, ``temporal://HOST:PORT/NAMESPACE``, and ``task_queue``: which of its workers.
+    sagas run if not here, ``temporal://HOST:PORT/NAMESPACE``, and ``task_queue``: which of its workers. ``otlp``: where
+    OpenTelemetry spans go, ``http://HOST:4318``; empty: nowhere.
     """
 
     store: str = "embedded://.saga"
@@ -60,6 +61,7 @@ class Settings:
     max_output_bytes: int = 32 * 2**20
     runtime: str = ""
     task_queue: str = "saga"
+    otlp: str = ""
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``; its
@@ -106,7 +108,7 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
                 raise SettingInvalid(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
-        for name in ("runtime", "task_queue"):
+        for name in ("runtime", "task_queue", "otlp"):
             if not isinstance(getattr(self, name), str):
                 raise SettingInvalid(f"{name} must be a text, not {getattr(self, name)!r}")
         limit = self.queue_limit
@@ -233,7 +235,7 @@ _NAMES: Final = tuple(
 #: The settings that are whole numbers, of which the smallest counts.
 _TIGHTENED: Final = ("queue_limit", "max_output_bytes")
 #: The settings that are texts.
-_TEXTS: Final = ("store", "durability", "runtime", "task_queue")
+_TEXTS: Final = ("store", "durability", "runtime", "task_queue", "otlp")
 
 
 def _files(start: Path, environ: Mapping[str, str]) -> tuple[SettingsFile | None, SettingsFile | None, bool]:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from saga_engine.core.submission import Submission
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
+    from saga_engine.telemetry.tracing import Spans
 
 
 @of_one_loop
@@ -82,6 +83,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         escalation: Escalation,
         observers: Sequence[Observer],
         meters: Sequence[Meter],
+        spans: Spans | None = None,
         on_wait: Callable[[str, str, float], None] | None,
         policy: Policy | None = None,
         advisor: Advisor | None = None,
@@ -104,6 +106,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
         self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s, stops_seen=store.stops_seen)
+        self._spans = None if spans is None else spans.of(shared)
         #: The sagas that this process drives: the door of the runtime, for tests and for those who watch it.
         self.supervisor = Supervisor(
             store,
@@ -115,7 +118,8 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             escalation=escalation,
             advisor=advisor,
             semantic=semantic,
-            observers=Observers(observers, start_in_thread, meters=meters),
+            observers=Observers(observers, start_in_thread, meters=meters, spans=self._spans),
+            spans=self._spans,
             on_wait=on_wait,
             begin_undo=self._begin_undo,
             limits=limits,
@@ -138,6 +142,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         on_escalation: Hooks | None = None,
         observers: Sequence[Observer] = (),
         meters: Sequence[Meter] = (),
+        spans: Spans | None = None,
         on_wait: Callable[[str, str, float], None] | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
         tool_options: Mapping[str, Any] | None = None,
@@ -150,9 +155,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
         ``docs/python-api.md`` has a table of the arguments. ``tools``: functions or a registry. ``on_escalation``:
-        hooks for each open question (default: a warning in the log). ``on_wait(saga_id, owner, seconds)``: called when
-        a resume waits for another owner's lease. ``secrets``: the names that plans may pass, by tool (None: all).
-        ``planner``: the model that writes plans, and steps when a saga is stuck; ``advisor``: asked instead.
+        hooks for each open question. ``secrets``: the names that plans may pass, by tool (None: all).
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
         ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
@@ -176,6 +179,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             escalation=escalation_of(on_escalation),
             observers=observers,
             meters=meters,
+            spans=spans,
             on_wait=on_wait,
             policy=with_unlisted(rules, registry),
             advisor=planning.advisor if advisor is None and planning is not None else advisor,
@@ -202,6 +206,8 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             await worker.stop()
         await self.supervisor.close()
         await self._guards.close()
+        if self._spans is not None:
+            await self._spans.close()
         await close_sources(self.tools)
 
     # --- planning ------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.cli import exit_codes
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from saga_engine.execution.result import SagaResult
     from saga_engine.ports import Meter
     from saga_engine.settings import Settings
+    from saga_engine.telemetry import Spans
     from saga_engine.tools.registry import ToolRegistry
 
 _T = TypeVar("_T")
@@ -150,7 +151,7 @@ async def store_opened(
     from saga_engine.api import Coordinator
     from saga_engine.cli.read_only import silence_told
 
-    with silence_told(settings) as silent:
+    with silence_told(settings) as silent, _spans(settings) as spans:
         async with Coordinator.open(
             settings.store,
             tools,
@@ -162,11 +163,27 @@ async def store_opened(
             max_output_bytes=settings.max_output_bytes,
             observers=[progress.observe] if observed else [],
             meters=meters,
+            spans=spans,
             on_wait=progress.waiting_for_owner,
             **guards,
         ) as coordinator:
             silent.cancel()
             yield coordinator
+
+
+@contextmanager
+def _spans(settings: Settings) -> Iterator[Spans | None]:
+    """Where spans go, if the settings say so; what waits is sent at the end."""
+    if not settings.otlp:
+        yield None
+        return
+    from saga_engine.telemetry import Spans
+
+    spans = Spans.at(settings.otlp)
+    try:
+        yield spans
+    finally:
+        spans.close(0)  # the coordinator has waited for them
 
 
 async def _drive(

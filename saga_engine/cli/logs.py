@@ -17,6 +17,8 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import typer
 
+from saga_engine.tools.trace_context import TraceFields
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
 
@@ -35,7 +37,7 @@ FormatOption = Annotated[
     ),
 ]
 #: Attributes of log records beside their message, if present; their names in the JSON form.
-FIELDS: Final = ("saga_id", "step_id", "tool", "direction", "attempt", "status")
+FIELDS: Final = ("saga_id", "step_id", "tool", "direction", "attempt", "status", "trace_id", "span_id")
 _ROOT: Final = "saga_engine"
 
 
@@ -98,6 +100,7 @@ class Lines(logging.Handler):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(CHOSEN.level)
+        self.addFilter(TraceFields())
         self._say = say
         self._json = CHOSEN.as_json
 

@@ -73,7 +73,7 @@ def worker(
             "a worker without tools can run no saga", hint="give them with --tools, SAGA_TOOLS or saga.toml"
         )
     if settings.runtime:
-        _refuse_in_temporal(partitions, metrics)
+        _refuse_in_temporal(partitions, metrics, settings.otlp)
         return run_temporal_worker(settings, registry, concurrency=concurrency, as_json=as_json)
     progress = Progress("worker", {}, many=True)
 
@@ -103,11 +103,18 @@ def _tell(report: Report, *, as_json: bool) -> None:
     note(f"worker: stopped after taking {taken} (ended here: {ended})")
 
 
-def _refuse_in_temporal(partitions: str | None, metrics: str | None) -> None:
+def _refuse_in_temporal(partitions: str | None, metrics: str | None, otlp: str) -> None:
     if partitions is not None:
         raise typer.BadParameter("a worker of --runtime has a --task-queue instead", param_hint="--partitions")
     if metrics is not None:
         raise typer.BadParameter("a worker of --runtime has Temporal's own metrics", param_hint="--metrics")
+    if otlp:
+        from saga_engine.errors import SettingInvalid
+
+        raise SettingInvalid(
+            "otlp is set, and sagas in Temporal have no spans of the engine",
+            hint="Temporal's own interceptor makes spans; unset otlp (SAGA_OTLP) for this worker",
+        )
 
 
 @contextmanager

@@ -36,7 +36,8 @@ class SagaStarted(Record, frozen=True, tag=True):
     are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
     reuses, ``undo_of`` that of the completed one that it undoes. ``limits`` are the operator's on that day; None: no
     other than the engine's. ``tags`` are the saga's own, beside those of its plan. ``template`` is the
-    ``NAME@VERSION`` of the template that its plan comes from. ``parent`` waits for its end.
+    ``NAME@VERSION`` of the template that its plan comes from. ``parent`` waits for its end. ``traceparent`` is the span
+    of the code that submitted it, or of its parent (W3C Trace Context), if spans were exported there.
     """
 
     saga_id: str
@@ -57,6 +58,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     limits: Limits | None = None
     undo_of: str = ""
     parent: Parent | None = None
+    traceparent: str = ""
 
 
 class SagaResumed(Record, frozen=True, tag=True):

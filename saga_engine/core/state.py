@@ -102,6 +102,7 @@ class State:
     """One saga. See the module's docstring for who may change it."""
 
     __slots__ = (
+        "__weakref__",
         "added",
         "alerts",
         "ask_crashes",

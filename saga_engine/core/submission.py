@@ -34,6 +34,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     template: str = ""
     #: What waits for the end of this one.
     parent: Parent | None = None
+    #: That of ``SagaStarted``.
+    traceparent: str = ""
 
     def started(self, at_ms: int) -> SagaStarted:
         """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
@@ -49,6 +51,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 fork_of="",
                 undo_of=self.undoes.saga_id,
                 parent=self.parent,
+                traceparent=self.traceparent,
             )
         return SagaStarted(
             at=at_ms,
@@ -68,4 +71,5 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             tags=list(self.tags),
             template=self.template,
             parent=self.parent,
+            traceparent=self.traceparent,
         )

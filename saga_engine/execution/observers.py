@@ -11,7 +11,7 @@ from typing import Any, Final
 from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
-from saga_engine.ports import Meter, Observer
+from saga_engine.ports import Meter, Observer, Tracing
 
 _log = logging.getLogger("saga_engine")
 
@@ -30,13 +30,15 @@ class Observers:
         in_thread: InThread,
         *,
         meters: Sequence[Meter] = (),
+        spans: Tracing | None = None,
         limit_s: float = OBSERVER_LIMIT_S,
     ) -> None:
+        self._spans = spans
         self._each = [_Observed(observer, in_thread, limit_s) for observer in observers]
         self._meters = tuple(meters)
 
     def __bool__(self) -> bool:
-        return bool(self._each or self._meters)
+        return bool(self._each or self._meters or self._spans)
 
     @property
     def listening(self) -> bool:
@@ -50,6 +52,22 @@ class Observers:
                 meter.measure(state, records)
             except Exception:  # noqa: BLE001 - a fault of the monitoring is no fault of the saga's
                 _log.exception("meter %r failed", type(meter).__qualname__)
+
+    def trace(self, state: State, records: Sequence[AnyRecord]) -> None:
+        """Make spans of records of a saga that is driven here. Raises no exception of theirs."""
+        if self._spans is not None:
+            try:
+                self._spans.measure(state, records)
+            except Exception:  # noqa: BLE001 - as in ``measure``
+                _log.exception("the spans of saga %s failed", state.saga_id)
+
+    def taken_over(self, state: State, records: Sequence[AnyRecord]) -> None:
+        """Tell of a saga's journal, before it is continued here. Raises no exception of theirs."""
+        if self._spans is not None:
+            try:
+                self._spans.taken_over(state, records)
+            except Exception:  # noqa: BLE001 - as in ``measure``
+                _log.exception("the spans of saga %s failed", state.saga_id)
 
     async def tell(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
         """Notify all of them, each within its time limit. Raises none of their exceptions."""
@@ -69,6 +87,7 @@ class MaskedObservers:
     async def tell(self, state: State, records: Sequence[AnyRecord]) -> None:
         """Notify all of them of records that ``state`` has in it."""
         self._observers.measure(state, records)
+        self._observers.trace(state, records)
         if self._observers.listening:
             await self._observers.tell(state.saga_id, self._masked(state, records) if state.sensitive else records)
 

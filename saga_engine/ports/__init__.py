@@ -54,6 +54,7 @@ from saga_engine.ports.store import (
     parts_of,
 )
 from saga_engine.ports.tools import Call, Clock, Source, Tools
+from saga_engine.ports.tracing import Tracing
 from saga_engine.ports.values import ValueStore
 
 __all__ = [
@@ -118,6 +119,7 @@ __all__ = [
     "Taken",
     "Taking",
     "Tools",
+    "Tracing",
     "ValueStore",
     "Waiter",
     "WorkStore",

@@ -26,7 +26,7 @@ from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.questions import abandonable, question_of, tell
 from saga_engine.plan.compiled import CompiledCall, CompiledFallback, CompiledPlan
 from saga_engine.plan.tool_spec import Semantic
-from saga_engine.ports import Advisor, Call, Escalation, Tools
+from saga_engine.ports import Advisor, Call, Escalation, Tools, Tracing
 from saga_engine.runtime.image_reader import ImageReader
 from saga_engine.runtime.lease import Share
 from saga_engine.runtime.secret_scope import SecretScope, secret_value
@@ -157,6 +157,32 @@ class Performer:
     def interpret_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
         """The record of a model's answer."""
         return interpret_advice(state, effect, advice, self._tools, self.capabilities, now_ms)
+
+
+class TracedPerformer(Performer):
+    """Makes calls and probes in the context of their spans."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, spans: Tracing, *settings: Any) -> None:
+        super().__init__(*settings)
+        self._spans = spans
+
+    def call(
+        self,
+        state: State,
+        effect: CallTool,
+        waits: Callable[[Call, bool], Awaitable[Outcome | None] | None] | None = None,
+        wanted: Callable[[], bool] | None = None,
+    ) -> Coroutine[Any, Any, Outcome]:
+        """See ``Performer.call``."""
+        made = super().call(state, effect, waits, wanted)
+        return self._spans.within(state.saga_id, state.plan.steps[effect.step].key, effect.direction, made)
+
+    async def probe(self, state: State, effect: Probe) -> Outcome:
+        """See ``Performer.probe``."""
+        made = super().probe(state, effect)
+        return await self._spans.within(state.saga_id, state.plan.steps[effect.step].key, effect.direction, made)
 
 
 def require_secrets(compiled: CompiledPlan) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Container, Sequence
 from contextvars import copy_context
 from functools import partial
 
+import msgspec
+
 from saga_engine.core import transitions as t
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
@@ -35,7 +37,7 @@ from saga_engine.execution.planner_requests import capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
-from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools
+from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools, Tracing
 from saga_engine.runtime.audit import Audit
 from saga_engine.runtime.children import BeginUndo, Family
 from saga_engine.runtime.driver import SagaDriver
@@ -43,7 +45,7 @@ from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.pending_releases import PendingReleases
-from saga_engine.runtime.performer import Performer, require_secrets
+from saga_engine.runtime.performer import Performer, TracedPerformer, require_secrets
 from saga_engine.runtime.resumptions import Resumptions
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import interrupted, lost
@@ -79,6 +81,7 @@ class Supervisor:
         advisor: Advisor | None,
         semantic: Semantic,
         observers: Observers,
+        spans: Tracing | None = None,
         on_wait: Callable[[str, str, float], None] | None,
         begin_undo: BeginUndo,
         limits: Limits = NO_LIMITS,
@@ -91,6 +94,7 @@ class Supervisor:
         self._escalation = escalation
         self._advisor = advisor
         self._semantic = semantic
+        self._spans = spans
         self._capabilities = capabilities_of(escalation, advisor, semantic)
         self._writer = JournalWriter(store, self.clock)
         self._lease: Lease | None = None
@@ -181,6 +185,9 @@ class Supervisor:
         """
         self._still_open()
         require_secrets(submission.compiled)
+        if self._spans is not None:
+            parent = "" if submission.parent is None else submission.parent.saga
+            submission = msgspec.structs.replace(submission, traceparent=self._spans.caller(parent))
         saga = Running(submission.saga_id, digest=submission.digest, link=link, detached=detach, queued=queued)
         return self.take_over(saga, FromSubmission(submission, reused, detach))
 
@@ -434,7 +441,8 @@ class Supervisor:
         performer = self._performers.get(share.partition)
         if performer is None or performer.lease is not share:
             self._begun_before += 0 if performer is None else performer.begun
-            performer = Performer(self._tools, share, self._escalation, self._advisor, self._semantic)
+            settings = (self._tools, share, self._escalation, self._advisor, self._semantic)
+            performer = Performer(*settings) if self._spans is None else TracedPerformer(self._spans, *settings)
             self._performers[share.partition] = performer
         return performer
 

@@ -226,6 +226,7 @@ class TakeOver:
                 return await self._leave(state, acquired.epoch, state.binding_deadline or 0)
             if state.status in t.SAGA_FINAL:
                 return await self._leave(state, acquired.epoch, 0)
+            self.observers.taken_over(state, records)
             return self._continue(saga, state, acquired, performer)
         except Exception as error:
             await self.pending.release(saga_id, acquired.epoch, self.due_after(error))
@@ -319,6 +320,7 @@ class TakeOver:
         except Exception as error:
             await self.pending.release(saga_id, epoch, self.due_after(error, made_at(data[-1]) if data else None))
             raise
+        self.observers.taken_over(state, records)
         return self._continue(saga, state, taken, performer)
 
     # --- a saga that is ours -------------------------------------------------------------------------------------

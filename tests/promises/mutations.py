@@ -15,12 +15,14 @@ from tests.promises.mutations_of_sources import OF_SOURCES
 from tests.promises.mutations_of_steps import OF_STEPS
 from tests.promises.mutations_of_stores import OF_STORES
 from tests.promises.mutations_of_supervisors import OF_SUPERVISORS
+from tests.promises.mutations_of_telemetry import OF_TELEMETRY
 from tests.promises.mutations_of_workers import OF_WORKERS
 
 MUTATIONS: list[Mutation] = [
     *OF_STORES,
     *OF_CALLS,
     *OF_SUPERVISORS,
+    *OF_TELEMETRY,
     *OF_WORKERS,
     *OF_BARRIERS,
     *OF_STEPS,

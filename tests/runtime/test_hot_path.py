@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import saga_engine.stores
 from saga_engine import Coordinator, ToolError, tool
@@ -28,6 +29,7 @@ from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.runtime.writer import JournalWriter
 from saga_engine.stores import open_store
+from saga_engine.telemetry import Spans
 from tests.core.simulation import Simulation
 
 
@@ -365,11 +367,14 @@ def test_the_cost_of_a_step_does_not_grow_with_the_saga(wide: bool) -> None:
 
 
 class Frames:
-    """Counts the calls of the engine's own Python functions, beside those of the store and of tasks by the clock."""
+    """Counts the calls of the engine's own Python functions, beside those of the store and of tasks by the clock.
 
-    def __init__(self) -> None:
+    ``room``: only those of that room.
+    """
+
+    def __init__(self, room: str = "") -> None:
         self.count = 0
-        self._room = str(Path(saga_engine.__file__).parent)
+        self._room = str(Path(saga_engine.__file__).parent / room)
         self._store = str(Path(saga_engine.stores.__file__).parent)
 
     def __enter__(self) -> Self:
@@ -405,6 +410,24 @@ async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
         both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED")
     assert forward < 71
     assert both < 87
+
+
+async def test_spans_cost_nothing_when_off_and_little_when_on(counting) -> None:
+    """Off: the same function calls and not one of the room of the spans. On: a bounded number for each step."""
+    exporter = InMemorySpanExporter()
+    spans = Spans(exporter=exporter, delay_s=3600)
+    async with (
+        Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as off,
+        Coordinator.open(counting, [forth, back, refuse], lease_s=3600, spans=spans) as on,
+    ):
+        plain = await frames_per_step(off, ["forth"] * 50, 50, "COMPLETED")
+        with Frames("telemetry") as frames:
+            await off.run(chain(*["forth"] * 50))
+        spanned = await frames_per_step(on, ["forth"] * 50, 50, "COMPLETED")
+    spans.close()
+    assert frames.count == 0
+    assert spanned - plain < 24
+    assert len(exporter.get_finished_spans()) == 2 * 52  # the first run is not counted
 
 
 async def test_the_whole_cost_of_a_step_does_not_grow_with_the_saga(counting) -> None:

@@ -27,6 +27,7 @@ from saga_engine.sources.http.templates import (
     query_values,
     texts_of,
 )
+from saga_engine.tools.trace_context import sent_on
 
 Reads = Literal["json", "text", "none"]
 KeyPlace = Literal["header", "query", "body", "url"]
@@ -124,6 +125,9 @@ def _headers(it: Endpoint, values: Values, kind: str, body: bytes | None) -> Ite
     ):
         if value and name.lower() not in given:
             yield name, value
+    traceparent = sent_on()
+    if traceparent and "traceparent" not in given:
+        yield "traceparent", traceparent
     yield "Accept-Encoding", "gzip, deflate"
     if body is not None:
         yield "Content-Length", str(len(body))

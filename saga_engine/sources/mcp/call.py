@@ -25,6 +25,7 @@ from saga_engine.sources.mcp.templates import Unfillable
 from saga_engine.sources.mcp.transport_errors import OWN_CODES, label_of
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent
+from saga_engine.tools.trace_context import sent_on
 
 #: JSON-RPC: the method does not exist, the params are invalid. Both are said before a tool runs.
 _REFUSED: Final = frozenset({-32601, -32602})
@@ -155,7 +156,7 @@ class McpCall:
 
     def _filled(self, params: dict[str, Any], call: ToolContext) -> tuple[dict[str, Any], Any]:
         """The arguments and ``_meta``, with the idempotency key where the manifest wants it."""
-        meta: dict[str, Any] = {"traceparent": trace_parent(call)}
+        meta: dict[str, Any] = {"traceparent": sent_on() or trace_parent(call)}
         if self._it.helper is not None:
             try:
                 params = self._it.helper.arguments(params, call.idempotency_key)
