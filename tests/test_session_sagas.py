@@ -11,6 +11,7 @@ import pytest
 
 from saga_engine import CallFailed, PlanInvalid
 from saga_engine.errors import SessionDiverged
+from saga_engine.plan.session_steps import builtin_body, compile_builtin
 from tests.children import DONE, STUCK, WAIT, booking, opened, plan, reaches
 
 
@@ -159,3 +160,31 @@ async def test_a_sensitive_input_of_a_child_is_hidden_in_the_session(url: str) -
             await s.saga(plan(step), input={"card": "4111-2222"})
         for shown in ((await engine.show("s")).to_dict(), await engine.history("s"), await engine.history("s.1")):
             assert "4111" not in json.dumps(shown)
+
+
+async def test_a_child_that_failed_is_not_started_again_by_the_next_life(url: str) -> None:
+    """An agent that went on after the failure of a child gets the same failure again, and no second child runs."""
+    failing = plan(booking("a", 2), booking("b", 13))
+    async with opened(url) as engine:
+        with pytest.raises(ZeroDivisionError):
+            async with engine.session("s", on_failure="keep") as s:
+                with pytest.raises(CallFailed):
+                    await s.saga(failing)
+                await s.call("book", {"n": 4})
+                raise ZeroDivisionError
+        made = list(DONE)
+        async with engine.session("s", on_failure="keep") as s:
+            with pytest.raises(CallFailed) as caught:
+                await s.saga(failing)
+            assert caught.value.error_code == "child_undone"
+            await s.call("book", {"n": 4})
+        assert made == DONE
+        assert len((await engine.show("s")).to_dict()["steps"]) == 2
+
+
+def test_a_child_of_a_session_follows_the_call_before_it() -> None:
+    """Its dependencies are the session's, as those of every other call: drawings and forks read them."""
+    body = builtin_body("saga", {"plan": plan(booking("a", 2))})
+    for word, given in (("saga", body), ("sleep", 1)):
+        step = compile_builtin(1, "2", word, {word: given}, deps=(0,))
+        assert (step.deps, step.data_deps) == ((0,), frozenset({0}))

@@ -79,7 +79,8 @@ def choose(
             choice.visit(index, own_only=own_only)
     made = choice.made()
     made.runs = [choice.state.plan.steps[index].key for index in choice.remaining(order)]
-    made.left = [key for keys in standing.values() for key in keys if _writes(old, key)]
+    left = {key for keys in standing.values() for key in keys if _writes(old, key)}
+    made.left = [step.key for step in old.plan.steps if step.key in left]
     made.left_ids = [old.plan.steps[old.plan.by_key[key]].step_id for key in made.left]
     return made
 
@@ -161,7 +162,10 @@ def _items(state: State, index: int) -> range:
 
 
 def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: Collection[str]) -> dict[str, list[str]]:
-    """The steps whose effects exist and are the saga's own, by fingerprint, in the order of the plan."""
+    """The steps whose effects exist and are the saga's own, by fingerprint, in the order of the plan.
+
+    Those without a fingerprint cannot be reused, and remain.
+    """
     found: dict[str, list[str]] = {}
     turned = old.turns and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
@@ -175,8 +179,8 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
         if compiled.compensates is not None:
             continue  # it belongs to the step that it compensates for
         stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
-        if effect.to in ("", to) and stands and compiled.key in fingerprints:
-            found.setdefault(fingerprints[compiled.key], []).append(compiled.key)
+        if effect.to in ("", to) and stands:  # without a fingerprint, because something before it did not happen: ""
+            found.setdefault(fingerprints.get(compiled.key, ""), []).append(compiled.key)
     return found
 
 

@@ -220,7 +220,7 @@ def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int 
     stage = _Stage(plan)
     points = {step.index: list(stage.points(step)) for step in stage.plan.all_steps()}
     chosen = _chosen([len(found) for found in points.values()], plan.pivot, min(max_points, max_work // len(points)))
-    played = [point for index in chosen for point in points[index]]
+    played = [point for index in sorted(chosen, key=stage.place) for point in points[index]]
     whole = stage.plan.with_final()
     return Rehearsal(
         goes_well=_scenario(whole, None, stage.well),
@@ -274,7 +274,7 @@ class _Stage:
         self.plan, self._outputs = rehearsable(plan)
         self.well = self.play()
         steps = self.well.state.steps
-        last = (step.index for step in plan.final if step.index < len(steps))
+        last = (step.index for step in self.plan.final if step.index < len(steps))
         self._reached = frozenset(self.well.order).union(at for at in last if steps[at].status == t.SUCCEEDED)
         #: The steps whose undo is called, each with the number of the fallback that is undone (0: none).
         self._undos: dict[tuple[int, int], _Undo] = {}
@@ -288,6 +288,11 @@ class _Stage:
     def play(self, *faults: Fault) -> Played:
         """One run."""
         return play(self.plan, self._outputs, faults)
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Where a step is listed: the items of a list stand behind it."""
+        item = self.plan.steps[index].item if index < len(self.plan.steps) else None
+        return (index, -1) if item is None else (item.parent, item.number)
 
     def _undo_fallbacks(self) -> None:
         """Find the undos of fallbacks: all steps that have one use it, and the saga turns around."""

@@ -103,8 +103,8 @@ def _detail(name: str, value: Any, limit_chars: int) -> str:
 
     if name in ("delay_ms", "again_ms", "age_ms") and value >= 0:
         name, value = name.removesuffix("_ms"), times.duration(value)
-    elif name == "expires_ms":
-        name, value = "expires", times.local(value)
+    elif name in ("expires_ms", "due_ms", "until_ms") and value is not None:
+        name, value = {"expires_ms": "expires"}.get(name, "until"), times.local(value)
     return f"{name}={cut(value, limit_chars)}"
 
 

@@ -19,6 +19,7 @@ from saga_engine.cli.render_calls import (
     waiting_lines,
 )
 from saga_engine.core.session_records import FORKED
+from saga_engine.core.states import SAGA_FINAL
 from saga_engine.hooks.messages import answer_line, asks, expiry_words
 
 if TYPE_CHECKING:
@@ -88,12 +89,17 @@ def _header(body: Mapping[str, Any]) -> list[str]:
 
 
 def _standing(body: Mapping[str, Any]) -> str:
-    """How many steps have a remaining effect, whatever became of their undo; and for how many that is unknown."""
-    report, steps = body["report"], [step for step in body["steps"] if step["kind"] != "finally"]
+    """How many steps have a remaining effect, whatever became of their undo; and for how many that is unknown.
+
+    A step that only reads or computes has none.
+    """
+    report, steps = body["report"], [step for step in body["steps"] if step["kind"] not in ("finally", "read")]
     left = {str(step_id) for name in ("failed", "left_in_place") for step_id in report[name]}
     doubtful = {str(step_id) for step_id in report["unresolved"]}
     stands = {str(step["step_id"]) for step in steps if step["status"] == "SUCCEEDED"} | left
     may = len(doubtful - stands)
+    if not steps:
+        return "no step changes anything"
     return f"{len(stands)} of {len(steps)} steps in effect" + (f", {may} in doubt" if may else "")
 
 
@@ -168,7 +174,8 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
     if step["status"] == "BLOCKED":
         yield "blocked: nothing was called"
     if "via" in step:
-        yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+        answered = step["via"] == "decision" and step.get("builtin") == "ask"
+        yield "an operator answered" if answered else known_by(step["via"], step.get("source", ""), step.get("age_ms"))
     if "before" in step:
         changed = f" and {image_text(step['after'])} after it" if "after" in step else ""
         yield f"the value was {image_text(step['before'])} before the call{changed}"
@@ -261,7 +268,11 @@ def _report(body: Mapping[str, Any]) -> list[str]:
     report = body["report"]
     if not report["clean"] and not any(report.get(name) for name in ("dropped", *dict(_LISTS))):
         return []  # it has not ended, and nothing is to be told yet
-    lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
+    remains = any(report.get(name) for name in ("failed", "unresolved", "left_in_place", "semantic"))
+    if body["status"] in SAGA_FINAL or remains:
+        lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
+    else:
+        lines = ["report so far:"]
     for name, words in _LISTS:
         steps = report.get(name)
         if steps:

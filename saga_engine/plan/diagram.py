@@ -51,7 +51,7 @@ def mermaid(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> st
     """
     lines = ["flowchart TD"]
     for step in plan.all_steps():
-        opening, closing, _ = _SHAPES[step.kind]
+        opening, closing, _ = _SHAPES[_kind(step)]
         label = "<br/>".join(_mermaid_text(line) for line in _label(step, statuses))
         lines.append(f'    s{step.index}{opening}"{label}"{closing}')
     lines += ['    e(["the end is certain"])'] if _last(plan) else []
@@ -79,7 +79,7 @@ def dot(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> str:
         label = "\\n".join(_dot_text(line) for line in _label(step, statuses))
         colour = _COLOURS.get(_status(step, statuses))
         paint = f', fillcolor="{colour[0]}", color="{colour[1]}"' if colour else ""
-        lines.append(f'    s{step.index} [label="{label}", shape={_SHAPES[step.kind][2]}{paint}]')
+        lines.append(f'    s{step.index} [label="{label}", shape={_SHAPES[_kind(step)][2]}{paint}]')
     lines += ['    e [label="the end is certain", shape=plaintext, style=""]'] if _last(plan) else []
     for step in plan.all_steps():
         for before in step.deps:
@@ -113,10 +113,13 @@ def undo_text(rollback: CompiledRollback) -> str:
 
 
 def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
-    # A list stands for the calls of its items, until these are steps.
-    call = step if step.each is None else step.each.item
+    call = _acting(step)
     tool = f"{call.tool}, for each item" if step.each is not None else step.tool or _builtin(step)
-    lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, tool]
+    named = step.name not in (step.key, call.tool or step.builtin)
+    lines = [f"{step.key} · {step.name}" if named else step.key, tool]
+    lines += [f"or: {each.tool}" for each in step.fallbacks if each.way == "tool"]
+    if step.when is not None:
+        lines.append("only if its conditions hold")
     if call.rollback is not None:
         lines.append("undo: that of its steps" if step.child is not None else f"undo: {undo_text(call.rollback)}")
     if step.late is not None:
@@ -125,6 +128,16 @@ def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
     if status:
         lines.append(status)
     return [printable(line, _LABEL_CHARS) for line in lines]
+
+
+def _acting(step: CompiledStep) -> CompiledStep:
+    """The step, or what a list calls for each of its items: until these are steps, it stands for them."""
+    return step if step.each is None else step.each.item
+
+
+def _kind(step: CompiledStep) -> str:
+    """The kind by which a step is drawn: that of a list is its items'."""
+    return _acting(step).kind
 
 
 def _builtin(step: CompiledStep) -> str:

@@ -318,6 +318,8 @@ def _unbound(body: Any) -> Any:
         return 1 if "$" in body else body
     if isinstance(body, dict):
         bound = {name: value for name, value in body.items() if isinstance(value, str) and "$" in value}
-        samples = {"until": "1970-01-02T00:00:00Z", "timeout_s": 1, "key": "sample"}
+        # A simulation begins in 1970, so no moment of a plan means anything there: it is soon.
+        bound |= {name: value for name, value in body.items() if name == "until"}
+        samples = {"until": "1970-01-01T00:16:41Z", "timeout_s": 1, "key": "sample"}
         return {name: samples[name] if name in bound and name in samples else value for name, value in body.items()}
     return body

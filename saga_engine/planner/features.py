@@ -45,6 +45,17 @@ FEATURES: Final[dict[str, Feature]] = {
         "Schema of a free answer. Use it only for what a person must decide after earlier steps have happened; what "
         "can be asked before the plan runs belongs into `questions`.",
     ),
+    "wait": Feature(
+        ("wait",),
+        'A step may have `"wait": {"event": NAME, "key": KEY, "timeout_s": SECONDS}` in place of `tool`: it waits for '
+        "an event from outside, such as a payment, and the event's payload is its output. Without an event in time "
+        'it fails; `"on_timeout": {"value": …}` gives an output instead. Use it only for an event that the goal names.',
+    ),
+    "sleep": Feature(
+        ("sleep",),
+        'A step may have `"sleep": "PT90M"` (a duration of ISO 8601, or seconds), or `"sleep": {"until": "'
+        '2026-12-01T09:00:00+01:00"}` in place of `tool`: time passes. Use it only where the goal asks for a delay.',
+    ),
     "when": Feature(
         ("when",),
         "A step may have `when`, a list of conditions: unless all hold, it is skipped, and what follows goes on. A "
