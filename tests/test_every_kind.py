@@ -175,6 +175,7 @@ STEPS: list[dict[str, Any]] = [
             "schema": {"type": "object"},
             "timeout_s": 86400,
             "on_timeout": {"value": {}},
+            "on_late": {"tool": "free", "params": {"ref": "$input.order"}},
         },
         "rollback": {"tool": "free", "params": {"ref": "$input.order"}},
     },
