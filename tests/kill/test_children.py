@@ -14,7 +14,8 @@ from tests.kill.forks import Stage as ForkStage
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.servers import EmbeddedFolder
+from tests.servers import DebianRedis, EmbeddedFolder
+from tests.topologies import Cluster, SentinelTrio
 
 CHILD = {"step_id": 2, "saga": {"plan": {"steps": [item(1, "b"), item(2, "c")]}}}
 PLANS = {
@@ -103,3 +104,15 @@ def test_killed_anywhere(
         return {fault: stage.judged(place) for fault, place in stage.deaths(way, steps[way])}
 
     clean(together(judged, list(steps)), ["append:1:after"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", [DebianRedis, Cluster, SentinelTrio])
+def test_killed_anywhere_elsewhere(processes: Processes, new_place: NewPlace, kind: Any) -> None:
+    """The same laws on other servers; in a cluster parent and child may be on two of them."""
+    with kind() as topology:
+        stage = Stage(processes, new_place, topology.url, "fails", "keyed")
+        ways: list[Way] = [("append", "before"), ("append", "after")]
+        found = together(lambda way: {fault: stage.judged(place) for fault, place in stage.deaths(way, 1)}, ways)
+    clean(found, ["append:1:after"])

@@ -13,6 +13,7 @@ from tests.kill.matrix import faults_of
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace
 from tests.servers import EmbeddedFolder
+from tests.topologies import Cluster, SentinelTrio
 
 WAYS = [(point, when) for point in ("append", "read", "call") for when in ("before", "after")]
 
@@ -80,3 +81,12 @@ def test_every_kill_around_before_images(
 ) -> None:
     """The long form: every read, call and append, on both servers."""
     _over_all(processes, new_place, server_url, stranger=stranger, nth=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", [Cluster, SentinelTrio])
+def test_a_strangers_value_survives_kills_elsewhere(processes: Processes, new_place: NewPlace, kind: Any) -> None:
+    """The same laws on a cluster and behind Sentinels."""
+    with kind() as topology:
+        _over_all(processes, new_place, topology.url, stranger=True, nth=1)

@@ -12,7 +12,8 @@ from tests.kill.forks import WAYS, happened, item, together
 from tests.kill.forks import Stage as ForkStage
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.servers import EmbeddedFolder
+from tests.servers import DebianRedis, EmbeddedFolder
+from tests.topologies import Cluster, SentinelTrio
 
 DONE = {"steps": [item(1, "a"), item(2, "b", depends_on=[1]), item(3, "c", depends_on=[1])]}
 REACHED = ["reserve:1:after", "guard_claim:3:after", "acquire:1:after", "append:1:before", "append:1:after"]
@@ -75,6 +76,17 @@ def test_killed_anywhere(
     found = together(lambda way: {fault: stage.judged(place) for fault, place in stage.kills(way)}, ways)
     points = {point for point, _ in ways}
     clean(found, [fault for fault in REACHED if fault.partition(":")[0] in points])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", [DebianRedis, Cluster, SentinelTrio])
+def test_killed_anywhere_elsewhere(processes: Processes, new_place: NewPlace, kind: Any) -> None:
+    """The same laws on other servers; in a cluster the saga and its undo may be on two of them."""
+    with kind() as topology:
+        stage = Stage(processes, new_place, topology.url, "plan", "keyed")
+        found = together(lambda way: {fault: stage.judged(place) for fault, place in stage.kills(way)}, SHORT)
+    clean(found, ["acquire:1:after", "append:1:before", "append:1:after"])
 
 
 @pytest.mark.parametrize(
