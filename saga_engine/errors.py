@@ -427,6 +427,13 @@ class Unauthenticated(SagaError):
     code = "unauthenticated"
 
 
+class IssuerUnavailable(SagaError):
+    """The server cannot verify a token now, because the OpenID Connect issuer does not give its keys."""
+
+    code = "issuer-unavailable"
+    verdict = "retry"
+
+
 class Forbidden(SagaError):
     """The token does not have the scope, or the request comes from a page or a host that the server does not serve."""
 

@@ -233,7 +233,7 @@ async def _require_tokens(desk: Any, note: Any) -> None:
     if desk.settings.auth == "none":
         note("warning: anybody on this machine may do everything here (--auth none)")
         return
-    if not await desk.tokens.any():
+    if desk.oidc is None and not await desk.tokens.any():
         hint = "saga token create NAME --scope admin"
         if not desk.settings.on_loopback:
             raise SettingInvalid(f"there is no token, so nobody could use {desk.settings.host}", hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from saga_engine.plan.values import cut
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import Keys
 from saga_engine.server.limits import Rates, Streams
+from saga_engine.server.oidc import Oidc
 from saga_engine.server.settings import Quota, ServerSettings
 from saga_engine.server.tokens import Tokens
 
@@ -32,6 +34,7 @@ class Desk:
         self.settings = settings
         self.engines = dict(engines or {})
         self.tokens = Tokens(coordinator.store.documents())
+        self.oidc = None if settings.oidc is None else Oidc(settings.oidc)
         self.keys = Keys(coordinator.store.documents())
         self.rates = Rates(settings.requests_per_s, settings.burst)
         #: Of callers who are not known: by address.
@@ -56,6 +59,8 @@ class Desk:
     async def still_known(self, request: Request) -> bool:
         """Whether the caller's token still opens something: streams last longer than tokens."""
         identity = self.identity(request)
+        if identity.via == "oidc":
+            return time.time_ns() // 1_000_000 < identity.expires_ms
         return not identity.token_id or await self.tokens.valid(identity.token_id)
 
     def require(self, request: Request, scope: str) -> Identity:

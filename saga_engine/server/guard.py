@@ -149,6 +149,12 @@ class Guard:
     async def _known(self, text: str, via: str, address: str) -> Identity | None:
         """Whom a token stands for; a wrong one costs its sender more than a right one."""
         _require_room(self._desk.strangers.wait_s(address, 0.0))
+        if self._desk.oidc is not None and via == "token" and text.count(".") == 2:
+            try:
+                return await self._desk.oidc.identity(text)
+            except Unauthenticated:
+                _require_room(self._desk.strangers.wait_s(address))
+                raise
         found = await self._desk.tokens.identity(text)
         if found is None:
             return None

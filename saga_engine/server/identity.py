@@ -17,7 +17,7 @@ class Identity:
     """The caller. ``who`` is recorded as ``by``; ``tenant`` names its namespace (empty: the server's own).
 
     ``token_id`` is that of its token, by which it is limited; ``via`` says how it was recognized: ``token``,
-    ``cookie``, ``oidc``, or ``open`` (the server asks nobody).
+    ``cookie``, ``oidc``, or ``open`` (the server asks nobody). ``expires_ms``: when an issuer's token ends (Unix ms).
     """
 
     who: str
@@ -25,6 +25,7 @@ class Identity:
     tenant: str = ""
     token_id: str = ""
     via: str = "token"
+    expires_ms: int = 0
 
     def may(self, scope: str) -> bool:
         """Whether it has a scope; ``admin`` has all."""

@@ -58,6 +58,7 @@ STATUS: Final[Mapping[str, int]] = {
     "store-refused": 503,
     "durability-insufficient": 503,
     "runtime-unavailable": 503,
+    "issuer-unavailable": 503,
     "interrupted": 503,
     "lease-lost": 503,
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.server.oidc_settings import OidcSettings, oidc_settings
 from saga_engine.server.signatures import SCHEMES
 from saga_engine.settings import TableReader
 
@@ -64,6 +65,7 @@ class ServerSettings:
     ``public_url``: its address as others see it, for callback URLs. ``request_timeout_s``: how long a request may take
     to arrive. ``requests_per_s`` and ``burst`` limit each token. ``max_streams`` limits the open streams of all, and
     ``max_streams_each`` those of one token. ``max_wait_s``: the longest ``?wait=``.
+    ``oidc``: whose tokens are accepted beside those of the store.
     """
 
     host: str = "127.0.0.1"
@@ -83,6 +85,7 @@ class ServerSettings:
     quota: Quota = Quota()
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     inbound: Mapping[str, Inbound] = field(default_factory=dict)
+    oidc: OidcSettings | None = None
 
     def __post_init__(self) -> None:
         if self.auth not in ("token", "none"):
@@ -138,6 +141,8 @@ def server_settings(table: Mapping[str, Any], source: str, **given: Any) -> Serv
     found["quota"] = _quota(reader)
     found["tenants"] = {name: _tenant(name, body, source) for name, body in _tables(reader, "tenants")}
     found["inbound"] = {name: _inbound(name, body, source) for name, body in _tables(reader, "inbound")}
+    table_of_oidc = reader.any("oidc", None)
+    found["oidc"] = None if table_of_oidc is None else oidc_settings(table_of_oidc, source)
     reader.end()
     for each in found["inbound"].values():
         if each.tenant and each.tenant not in found["tenants"]:
