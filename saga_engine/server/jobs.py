@@ -21,6 +21,7 @@ from saga_engine.plan.values import cut
 from saga_engine.ports import Document
 from saga_engine.server import acts
 from saga_engine.server.identity import Identity
+from saga_engine.server.keys import hashed
 
 if TYPE_CHECKING:
     from saga_engine.server.desk import Desk
@@ -208,7 +209,7 @@ class Jobs:
         desk, identity = self._desk, Identity(job.by, frozenset({"resolve"}), job.tenant)
         try:
             if job.action == "cancel":
-                await acts.cancel(desk, identity, saga_id, job.note)
+                await acts.cancel(desk, identity, saga_id, job.note, key=_key(job, saga_id))
             elif job.action == "resume":
                 await acts.resume(desk, identity, saga_id)
             else:
@@ -223,7 +224,13 @@ class Jobs:
         for question in body["questions"]:
             if job.kind in ("", question["kind"]) and job.decision in question["options"]:
                 step = str(question["step_id"])
-                await acts.resolve(self._desk, identity, saga_id, step, job.decision, note=job.note)
+                key = _key(job, saga_id, question["question_id"])
+                await acts.resolve(self._desk, identity, saga_id, step, job.decision, note=job.note, key=key)
+
+
+def _key(job: Job, *parts: str) -> str:
+    """The key of what a job does to a saga: a server that carries it on does not do it again."""
+    return f"key-{hashed(job.tenant, job.id, *parts)}"
 
 
 def _decoded(document: Document) -> Job:

@@ -45,6 +45,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+#: The command, in a process that dies once, when a job has acted on three of its sagas and reported none.
+JOB_DIES = """
+import os, signal
+from pathlib import Path
+from saga_engine.cli import main
+from saga_engine.server import jobs
+jobs._CLAIM_MS, jobs._LOOK_S, jobs._AT_ONCE = 500, 0.1, 2
+inner, acted = jobs.Jobs._act, []
+async def act(*args):
+    found = await inner(*args)
+    acted.append(found)
+    if len(acted) == 3 and not Path("died").exists():
+        Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+jobs.Jobs._act = act
+main()
+"""
 #: The demo, which says when it begins to fill its store, and goes on when it has been told to stop.
 FILLS = """
 import asyncio
@@ -205,3 +223,32 @@ def test_a_demo_that_is_stopped_while_it_is_filled(folder: Path) -> None:
         process.kill()
         process.communicate()
     assert [each for each in kept.iterdir() if each.name.startswith("saga-demo-")] == []
+
+
+async def test_a_job_whose_server_is_killed_in_the_middle(folder: Path, processes: list[Process]) -> None:
+    """Another server carries it on: each saga is cancelled once, and reported as done, those of the first server, too."""
+    async with opened(folder) as (coordinator, token):
+        (folder / "dies.py").write_text(JOB_DIES)
+        names = [f"s{number}" for number in range(6)]
+        for name in names:
+            await coordinator.run(ASK, saga_id=name)
+        processes.append(Process(folder, "dies.py"))
+        async with asking(processes[0], token) as api:
+            made = await api("POST", "/v1/jobs", {"action": "cancel", "sagas": [*names, "nowhere"]})
+        processes[0].process.wait(120)
+        assert (folder / "died").exists()
+        working = asyncio.create_task(coordinator.work())
+        for name in names[:2]:
+            await coordinator.wait(name)  # they have ended before the next server asks about them
+        processes.append(Process(folder, "dies.py"))
+        async with asking(processes[1], token) as api:
+            while (found := await api.get(made.headers["location"]))["status"] != "ended":
+                pass
+            assert found["counts"] == {"done": 6, "saga-not-found": 1}
+            for name in names:
+                assert (await api.get(f"/v1/sagas/{name}", wait=60))["status"] == "COMPENSATED"
+        working.cancel()
+        await asyncio.wait([working])
+        for name in names:
+            kinds = [each["k"] for each in await coordinator.history(name)]
+            assert (kinds.count("CancelRequested"), kinds.count("MessageRefused")) == (1, 0)
