@@ -122,7 +122,7 @@ OF_WORKERS = [
         "tests/kill/test_workers.py::test_an_answer_whose_sender_dies_is_read_by_a_worker",
         "mail brings no worker",
         "saga_engine/stores/lua/post.lua",
-        (("    redis.call('ZADD', tag .. 'due', soon, id)\n", ""),),
+        (("    wait_for_worker(tag, id, soon, now)\n", ""),),
         hangs=True,
     ),
     Mutation(
