@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -88,11 +89,18 @@ class Builder:
 
 
 def wheels(folder: Path) -> list[str]:
-    """What the image installs, fetched by this machine's pip, which knows where from; for the builder's."""
+    """What the image installs, fetched by the pip of this machine, which knows where from.
+
+    Conditions are left out, because the Python of the image may be another one than that of this machine.
+    """
     folder.mkdir()
+    wanted = folder / "wanted.txt"
+    locked = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8").replace("\\\n", "")
+    lines = [line for line in locked.splitlines() if "== 'win32'" not in line and "== 'emscripten'" not in line]
+    wanted.write_text("\n".join(re.sub(r" ;.*?(?= +--hash)", "", line) for line in lines))
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", str(folder)]
-    subprocess.run([*pip, "--require-hashes", "-r", "requirements/image.txt"], cwd=ROOT, check=True, timeout=BUILD_S)
-    subprocess.run([*pip, "hatchling"], cwd=ROOT, check=True, timeout=BUILD_S)
+    subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", str(wanted)], check=True, timeout=BUILD_S)
+    subprocess.run([*pip, "hatchling"], check=True, timeout=BUILD_S)
     configured = folder / "pip.conf"
     configured.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     return ["--volume", f"{folder}:/wheels:ro", "--volume", f"{configured}:/etc/pip.conf:ro"]
@@ -102,8 +110,8 @@ def wheels(folder: Path) -> list[str]:
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Builder, str]]:
     folder = tmp_path_factory.mktemp("image")
     builder = Builder(folder)
-    shares = wheels(folder / "wheels")
     base = builder.base()
+    shares = wheels(folder / "wheels")
     builder(
         *("bud", "--quiet", "--isolation", "chroot", "--build-arg", f"BASE={base}", *shares),
         *("-f", "deploy/container/Containerfile", "-t", "saga-engine", str(ROOT)),
@@ -142,7 +150,7 @@ def test_a_worker_and_the_server_run_a_saga_in_it(image: tuple[Builder, str], tm
         )
         token = json.loads(made.stdout)["token"]
         with (
-            started(saga("serve", "--port", "0"), "http://") as (server, url),
+            started(saga("serve", "--host", "0.0.0.0", "--port", "0"), "http://") as (server, url),
             started(saga("worker", "--metrics", "127.0.0.1:0"), "metrics at ") as (worker, metrics),
         ):
             # A probe of Kubernetes names the address of the pod as the host.
