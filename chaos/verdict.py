@@ -104,16 +104,10 @@ def check(share: Share) -> Found:
 
 async def _check(share: Share) -> Found:
     ledger = _ReadLedger(ledger_path(Path(share.folder), share.share))
-    found = Found(Counter(), {})
     tools = make_tools()
     scripts = {script.saga_id: script for script in (agent.script(share.seed, number) for number in share.sessions)}
     numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
-    undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
-    roots = {saga_id: saga_id.partition(".")[0].removesuffix(UNDO) for saga_id in ledger.sagas()}
-    children = {saga_id for saga_id, root in roots.items() if "." in saga_id and root in numbers}
-    for stranger in sorted(ledger.sagas() - {*scripts, *numbers, *undos, *share.ticks, *children}):
-        found.breaches[stranger] = ["the external system got calls of this saga, but it was not submitted"]
-    ticks = frozenset(share.ticks)
+    found = Found(Counter(), _strangers(share, ledger, {*scripts, *numbers, *share.ticks}, numbers))
     gate = asyncio.Semaphore(_AT_ONCE)
     async with Coordinator.open(share.url, tools) as coordinator:
 
@@ -127,7 +121,7 @@ async def _check(share: Share) -> Found:
                 wrong = [*_end(told), *_journal(told, share), *_trace(told, tools)]
                 if saga_id in scripts:
                     wrong += _session_laws(scripts[saga_id], ledger, told)
-                elif saga_id in ticks:
+                elif saga_id in share.ticks:
                     wrong += [*ledger.compare(told.body, ticking.PLAN), *_blind_repeats(ticking.PLAN, told)]
                 else:
                     events = await coordinator.events(plans.EVENT, saga_id)
@@ -160,8 +154,7 @@ async def _check(share: Share) -> Found:
             for child_id, step_id in begun.items():
                 try:
                     child = await _read(coordinator, child_id)
-                    undo_id = child.body.get("undone_by")
-                    undo = await _read(coordinator, undo_id) if undo_id else None
+                    undo = await _read(coordinator, undo_id) if (undo_id := child.body.get("undone_by")) else None
                 except SagaError as error:
                     wrong.append(f"its child {child_id} cannot be read: {error.code}: {error}")
                     continue
@@ -179,6 +172,17 @@ async def _check(share: Share) -> Found:
 
         await asyncio.gather(*map(one, (*numbers, *scripts, *share.ticks)))
     return found
+
+
+def _strangers(
+    share: Share, ledger: OutsideLedger, known: set[str], numbers: Mapping[str, int]
+) -> dict[str, list[str]]:
+    """Sagas of the external system that nobody submitted; undos and children belong to those that somebody did."""
+    undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
+    roots = {saga_id: saga_id.partition(".")[0].removesuffix(UNDO) for saga_id in ledger.sagas()}
+    children = {saga_id for saga_id, root in roots.items() if "." in saga_id and root in numbers}
+    said = "the external system got calls of this saga, but it was not submitted"
+    return {stranger: [said] for stranger in sorted(ledger.sagas() - {*known, *undos, *children})}
 
 
 async def _read(coordinator: Coordinator, saga_id: str) -> Told:

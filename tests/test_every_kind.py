@@ -28,7 +28,7 @@ from saga_engine.planner.features import FEATURES
 from saga_engine.server.app import create_app
 from saga_engine.server.settings import ServerSettings
 from saga_engine.settings import Settings
-from tests.server.console.test_pages import Browser
+from tests.server.console.page_reader import Browser
 
 PRICES: dict[str, str] = {}
 CARDS: list[str] = []

@@ -12,6 +12,7 @@ from saga_engine.errors import PlanInvalid, SettingInvalid
 from saga_engine.ports import AppendReply, Entry, Store
 from saga_engine.runtime.lost_terms import rebuild_indexes
 from saga_engine.stores import open_store
+from tests.topologies import Cluster
 
 
 @tool(undo="unbook")
@@ -245,3 +246,10 @@ async def terms_are_restored(url: str) -> None:
 async def test_lost_terms_are_restored_from_the_journals() -> None:
     """Every page is right again after a rebuild, while agents go on; what cannot be read is told."""
     await terms_are_restored("memory://")
+
+
+@pytest.mark.debian_redis
+async def test_lost_terms_are_restored_in_a_cluster() -> None:
+    """As on one server: a rebuild reads them from the journals, wherever the partitions lie."""
+    with Cluster(debian=True, replicas=False) as cluster:
+        await terms_are_restored(cluster.url)

@@ -21,7 +21,6 @@ from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
 from tests.servers import GIVE_UP_S, until
 from tests.stores.permissions import DOCS, documented_rules
-from tests.test_search import terms_are_restored
 from tests.topologies import Cluster, Node, slot
 
 LONG_MS = 600_000
@@ -66,12 +65,6 @@ class TestDebianCluster(StoreConformance):
         store = await opened(redises.url)
         yield store
         await store.close()
-
-
-@pytest.mark.debian_redis
-async def test_lost_terms_are_restored(redises):
-    """As on one server: a rebuild reads them from the journals, wherever the partitions lie."""
-    await terms_are_restored(f"{redises.url}?namespace={uuid.uuid4().hex}")
 
 
 class TestGuards(GuardConformance):
@@ -564,7 +557,6 @@ async def test_a_worker_hears_of_work_on_every_node(valkeys):
         await begin(store, *names)
         for name in names:
             await store.post(name, b"m")
-        for name in names:
             await heard_of(Hint("A", name), heard)
         for name in names:
             heard.clear()

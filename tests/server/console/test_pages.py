@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import unescape
 
-import httpx2
 import pytest
 
 from saga_engine import Coordinator, ToolError, tool
@@ -16,8 +15,8 @@ from saga_engine.api.stops import stops
 from saga_engine.server.app import create_app
 from saga_engine.server.demo import POLICY, Agency, fill, tools_of
 from saga_engine.server.settings import ServerSettings
+from tests.server.console.page_reader import Browser
 
-HOME = "http://127.0.0.1"
 NASTY = "</title><script>alert(1)</script><img src=x onerror=alert(1)>'\"&\u202e"
 
 
@@ -34,28 +33,6 @@ async def unpaint(what: str) -> dict[str, str]:
 @tool(effect="read")
 async def spoil(what: str) -> dict[str, str]:
     raise ToolError(what, error_code="spoiled<b>", retryable=False, suggestion=what)
-
-
-class Browser:
-    """A browser as the server sees it: cookies, forms with their hidden fields, and where a form leads."""
-
-    def __init__(self, app, token: str = "") -> None:
-        cookies = {"saga_token": token} if token else {}
-        headers = {"accept": "text/html", "origin": HOME}
-        transport = httpx2.ASGITransport(app=app)
-        self.client = httpx2.AsyncClient(transport=transport, base_url=HOME, headers=headers, cookies=cookies)
-
-    async def page(self, path: str, status: int = 200) -> str:
-        found = await self.client.get(path)
-        assert found.status_code == status, found.text
-        return found.text
-
-    async def send(self, page: str, action: str, **fields: str) -> httpx2.Response:
-        """Fill the form of a page and send it."""
-        found = re.search(rf'<form method="post" action="{re.escape(action)}".*?</form>', page, re.DOTALL)
-        assert found is not None, f"no form {action}"
-        hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', found[0])
-        return await self.client.post(action, data={name: unescape(value) for name, value in hidden} | fields)
 
 
 @asynccontextmanager

@@ -1,0 +1,32 @@
+"""Reads the console's pages and sends its forms, without a browser."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import httpx2
+
+HOME = "http://127.0.0.1"
+
+
+class Browser:
+    """A browser as the server sees it: cookies, forms with their hidden fields, and where a form leads."""
+
+    def __init__(self, app, token: str = "") -> None:
+        cookies = {"saga_token": token} if token else {}
+        headers = {"accept": "text/html", "origin": HOME}
+        transport = httpx2.ASGITransport(app=app)
+        self.client = httpx2.AsyncClient(transport=transport, base_url=HOME, headers=headers, cookies=cookies)
+
+    async def page(self, path: str, status: int = 200) -> str:
+        found = await self.client.get(path)
+        assert found.status_code == status, found.text
+        return found.text
+
+    async def send(self, page: str, action: str, **fields: str) -> httpx2.Response:
+        """Fill the form of a page and send it."""
+        found = re.search(rf'<form method="post" action="{re.escape(action)}".*?</form>', page, re.DOTALL)
+        assert found is not None, f"no form {action}"
+        hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', found[0])
+        return await self.client.post(action, data={name: unescape(value) for name, value in hidden} | fields)
