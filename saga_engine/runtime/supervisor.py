@@ -107,7 +107,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._trials = Trials(self._driven)
         #: Sagas that rest here, or that an outage stopped, and that a timer resumes.
-        self.resumptions = Resumptions(self.resume)
+        self.resumptions = Resumptions(self.resume, self._due_s)
         self.pending = PendingReleases(store, self._owner, self._drives)
         #: Compares what the store says of this process with what it drives.
         self.audit = Audit(store.work, self._owner, self._drives, self._covers, self.pending)
@@ -128,6 +128,7 @@ class Supervisor:
             stopping=self._stopping,
             on_wait=on_wait,
             family=Family(store, tools, self, limits, begin_undo, keep_ms=keep_ms),
+            rests_on=self.resumptions.rests_on,
         )
 
     def stop(self) -> None:
@@ -380,18 +381,18 @@ class Supervisor:
         # Only an operator can continue it, or its agent; or time.
         if state.status == t.ESCALATED or (state.open and (saga.link is None or saga.link.left)):
             if not saga.queued:
-                self._resume_when_due(state)
+                self.resumptions.rest(state)
             return True
         return saga.queued and not driver.stopping  # it waits for a timer in the queue
 
-    def _resume_when_due(self, state: State) -> None:
-        """Resume a saga at its deadline, or when an approval expires or a reminder is due, if still alive."""
+    def _due_s(self, state: State) -> float | None:
+        """In how many seconds a resting saga is due: its deadline, an approval that expires, a reminder."""
         due_ms, now_ms = state.next_overdue(), self.clock.now_after(state.saga_id, state.at)
         if due_ms is None:
-            return
+            return None
         if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._capabilities.alerting):
-            return  # a reminder, and no hook here to notify
-        self.resumptions.add(state.saga_id, max(due_ms - now_ms, 0) / 1000 + 0.001)
+            return None  # a reminder, and no hook here to notify
+        return max(due_ms - now_ms, 0) / 1000 + 0.001
 
     def _resume_after_outage(self, saga: Running, error: Exception) -> None:
         """Continue a saga that an outage of the store stopped here, when the store is back.

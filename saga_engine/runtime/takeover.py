@@ -117,6 +117,8 @@ class TakeOver:
     on_wait: Callable[[str, str, float], None] | None
     #: The child sagas of those that are driven here.
     family: Family
+    #: Told of a saga that is to be resumed and has nothing to do yet.
+    rests_on: Callable[[State], None]
     #: The last saga that may have ended its owners and is tried here.
     suspect: str = ""
     transfers: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -199,11 +201,13 @@ class TakeOver:
             await self.lease()  # for the store's clock, on which approvals expire and reminders are due
         returns = saga.link is not None and all(asked.kind == "session-kept" for asked in state.questions.values())
         if self._rests(state) and not returns and not await self.store.messages(saga_id):
+            self.rests_on(state)
             return SagaResult(state)
         idle = saga.link is None and self._is_idle(state)
         if idle:
             head = await self.store.head(saga_id)
             if head.length == len(records) and not (head.owner or head.messages):
+                self.rests_on(state)
                 return SagaResult(state)
         require_secrets(state.plan)
         performer = await self.performer(saga_id)
@@ -223,6 +227,7 @@ class TakeOver:
                 state = state_of(records, self.tools)
             await self._learn_again(state, records, performer)
             if saga.link is None and self._is_idle(state) and not acquired.messages:
+                self.rests_on(state)
                 return await self._leave(state, acquired.epoch, state.binding_deadline or 0)
             if state.status in t.SAGA_FINAL:
                 return await self._leave(state, acquired.epoch, 0)

@@ -173,3 +173,20 @@ async def test_leases_end_in_time_although_the_clock_stepped_back() -> None:
         assert scores[b"soon"] == now_ms + 500
         assert scores[b"later"] < now_ms + 60_000
     await store.close()
+
+
+async def test_a_timer_that_is_early_is_set_again() -> None:
+    """What this process knows of the store's time goes back after its timer was set: the question still expires."""
+    ask = {
+        "step_id": "which",
+        "ask": {"question": "Which?", "options": ["a"], "expires_s": 1, "on_timeout": {"value": "a"}},
+    }
+    async with asyncio.timeout(60), Coordinator.open("memory://") as coordinator:
+        clock = coordinator.supervisor.clock
+        assert (await coordinator.run({"steps": [ask]}, saga_id="s")).status == "ESCALATED"
+        clock.set(clock.now_ms() - 400)  # a response that was long on its way
+        async for record in coordinator.follow("s"):
+            if record["k"] == "ApprovalExpired":
+                break
+        else:
+            raise AssertionError("it ended without")
