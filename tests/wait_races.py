@@ -155,6 +155,7 @@ async def _running(url: str, process: Process, ledger: OutsideLedger) -> AsyncIt
         async with Coordinator.open(
             FaultyStore(store, process),  # type: ignore[arg-type]
             tools_of(process, ledger),
+            lease_s=1200,  # a renewal on a slow machine would tell it of messages before it is to learn of them
             on_escalation=(),
         ) as engine:
             yield engine

@@ -127,7 +127,7 @@ async def served(
 async def client(url: str, mode: Any = "auto", token: str = "") -> AsyncIterator[Agent]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        httpx2.AsyncClient(headers=headers, timeout=300) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as made,
     ):
         yield Agent(made)

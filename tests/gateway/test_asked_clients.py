@@ -38,7 +38,7 @@ def cancel(guest: str) -> None:
 """
 SETTINGS = """
 [saga]
-lease_s = 1
+lease_s = 120
 tools = ["hotel.py"]
 
 [[policy.rules]]
@@ -122,7 +122,7 @@ class Hotel:
 @asynccontextmanager
 async def over_http(url: str, user: User, mode: Any) -> AsyncIterator[Agent]:
     async with (
-        httpx2.AsyncClient(timeout=60) as http,
+        httpx2.AsyncClient(timeout=300) as http,
         Client(
             streamable_http_client(url, http_client=http), mode=mode, cache=None, elicitation_callback=user
         ) as client,

@@ -53,7 +53,7 @@ class Store:
 async def greeted(store: Store, mode: Any) -> AsyncIterator[tuple[Agent, asyncio.Task[None]]]:
     """A client that has been answered, and the server, which has ended after the block."""
     async with create_client_server_memory_streams() as (client_streams, server_streams):
-        serving = asyncio.create_task(Early(Offer(store.tools), store.opening).serve(*server_streams))
+        serving = asyncio.create_task(Early(Offer(store.tools), store.opening, tell_s=1200).serve(*server_streams))
 
         @asynccontextmanager
         async def transport() -> AsyncIterator[Any]:

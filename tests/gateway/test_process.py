@@ -25,7 +25,7 @@ from tests.mcp.servers import World
 SAGA = [sys.executable, "-m", "saga_engine"]
 TABLES = """
 [saga]
-lease_s = 1
+lease_s = 120
 
 [mcp.inn]
 command = {command}

@@ -75,7 +75,9 @@ class Versions:
         self._started: list[subprocess.Popen[str]] = []
 
     def _environ(self, version: Path) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": f"{version}{os.pathsep}{self.folder}", "WORLD": str(self.folder)}
+        path = f"{version}{os.pathsep}{self.folder}"
+        # A lease that is lost on a slow machine makes the older worker take a saga, and refuse it, once more.
+        return {**os.environ, "PYTHONPATH": path, "WORLD": str(self.folder), "SAGA_LEASE_S": "120"}
 
     def saga(self, version: Path, *args: str) -> dict[str, Any]:
         """Run a command of a version; returns its document."""

@@ -44,7 +44,8 @@ class RealWorld:
 
     def table(self) -> dict[str, Any]:
         """Its table in ``saga.toml``."""
-        return {"command": self.command(), "manifest": f"builtin:{self.kind}"}
+        patience = {"start_timeout_s": 600, "timeout_s": 600}  # no outcome of a test is that of a slow machine
+        return {"command": self.command(), "manifest": f"builtin:{self.kind}", **patience}
 
     def command(self) -> list[str]:
         raise NotImplementedError

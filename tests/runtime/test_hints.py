@@ -48,13 +48,13 @@ def fresh() -> None:
 
 
 async def happened(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not condition():  # noqa: ASYNC110 - what another task makes true
             await asyncio.sleep(0.005)
 
 
 async def waits(engine: Coordinator, saga_id: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             head = await engine.store.head(saga_id)
             if b'"waits"' in head.summary and not head.owner:
@@ -116,7 +116,7 @@ async def test_an_event_wakes_a_worker_that_asks_once_an_hour(tmp_path, heard, m
             await engine.send_event("paid", "s", {"sum": 7})
             await happened(lambda: CALLED == [7])
             await stopped(worker)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while await subscriptions(engine):  # noqa: ASYNC110 - what the server notices
                 await asyncio.sleep(0.005)
 

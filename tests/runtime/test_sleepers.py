@@ -69,9 +69,9 @@ async def test_sleeping_and_waiting_sagas_cost_no_task_and_no_call(tmp_path, mon
     monkeypatch.setattr(Worker, "_ask", counted)
     monkeypatch.setattr(Worker, "_tell", told)
     monkeypatch.setattr(Audit, "look", examined)
-    async with Coordinator.open(f"embedded://{tmp_path}", [note, forget], on_escalation=()) as engine:
+    async with Coordinator.open(f"embedded://{tmp_path}", [note, forget], lease_s=120, on_escalation=()) as engine:
         worker = asyncio.create_task(engine.work(concurrency=16))
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(500):
             while len(asked) < 2 or not looked:  # noqa: ASYNC110 - what the worker does
                 await asyncio.sleep(0.01)
             tasks = len(asyncio.all_tasks())

@@ -41,7 +41,7 @@ main()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 1\n")
+    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 120\n")
     return tmp_path
 
 
@@ -114,7 +114,7 @@ async def asking(process: Process, token: str) -> AsyncIterator[Api]:
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[tuple[Coordinator, str]]:
     """The store that the server uses, in this process, and a token."""
-    async with Coordinator.open(f"embedded://{folder}/.saga", TOOLS, lease_s=1) as coordinator:
+    async with Coordinator.open(f"embedded://{folder}/.saga", TOOLS, lease_s=120) as coordinator:
         yield coordinator, (await Tokens(coordinator.store.documents()).create("Ada", ["admin"]))[1]
 
 

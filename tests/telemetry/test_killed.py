@@ -70,14 +70,14 @@ async def test_each_attempt_once_whoever_is_killed(tmp_path: Path, receiver: Rec
 
     Every intent of the journal has one span, with its begin; no span comes twice, and none lacks its parent.
     """
-    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 1\n")
+    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 120\n")
     os.mkfifo(tmp_path / "begun")
     os.mkfifo(tmp_path / "never")
     for item in "bc":
         (tmp_path / f"stay-{item}").touch()
     steps = [{"step_id": at, "tool": "book", "params": {"item": at}} for at in "abc"]
     plan = {"steps": [*steps, {"step_id": "d", "tool": "full", "params": {"item": "d"}}], "name": "trip"}
-    async with Coordinator.open(f"embedded://{tmp_path}/.saga", TOOLS, lease_s=1) as coordinator:
+    async with Coordinator.open(f"embedded://{tmp_path}/.saga", TOOLS, lease_s=120) as coordinator:
         await coordinator.submit(plan, saga_id="s", detach=True)
         first = worker(tmp_path, f"{receiver.url}?delay_s=0&grace_s=0", started)
         await eventually(lambda: len(receiver.spans) == 2, "the first spans")

@@ -41,7 +41,7 @@ def command(folder: Path, *args: str) -> Iterator[str]:
 
 async def test_prometheus_scrapes_a_worker_and_a_server(tmp_path: Path) -> None:
     """Its queries give the worker's counters and the store's gauges; `promtool check metrics` has no complaint."""
-    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 5\n")
+    (tmp_path / "saga.toml").write_text("[saga]\nlease_s = 120\n")
     async with Coordinator.open(f"embedded://{tmp_path}/.saga", TOOLS) as coordinator:
         _, token = await Tokens(coordinator.store.documents()).create("Ada", ["read"])
         for name in ("a", "b"):
