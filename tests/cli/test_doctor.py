@@ -29,7 +29,7 @@ def test_a_healthy_folder(cli, book):
     assert ran.json["store"]["level"] == "fsync"
     assert {name: one["from"] for name, one in ran.json["settings"].items()} == {
         **dict.fromkeys(
-            ("limits.deadline_s", "limits.max_calls", "limits.max_steps", "limits.max_parallel"), "default"
+            ("limits.deadline_s", "limits.max_calls", "limits.max_steps", "limits.max_parallel", "otlp"), "default"
         ),
         "store": "default",
         "tools": "saga.toml",

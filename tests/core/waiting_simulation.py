@@ -115,7 +115,10 @@ class WaitingSimulation(Simulation):
             if isinstance(record, r.StepFailed) and record.error.error_code == "wait_timed_out"
         }
         goes_on = {key for key in timed_out if self._wait(key).get("on_timeout") == "continue"}
-        return super()._passed_over(statuses, dropped) | {key for key in goes_on if statuses[key] == "FAILED"}
+        # A value in place of an event stands for nothing outside.
+        replaced = {record.step for record in self.journalled() if getattr(record, "via", "") == "timer"}
+        passed = super()._passed_over(statuses, dropped) | {key for key in goes_on if statuses[key] == "FAILED"}
+        return passed | {key for key in replaced if statuses[key] == "SUCCEEDED"}
 
     def _wait(self, key: str) -> dict[str, Any]:
         found: dict[str, Any] = next(step for step in self.plan_body["steps"] if step["step_id"] == key)["wait"]

@@ -80,7 +80,9 @@ end
 
 -- A late event was handled, or its wait took it after all.
 local function drop(event)
-  call('HINCRBY', box, 'holds', -call('HDEL', box, 'l:' .. event))
+  if call('HDEL', box, 'l:' .. event) == 1 then
+    call('HINCRBY', box, 'holds', -1)
+  end
   call('HDEL', box, 'e:' .. event)
   call('ZREM', kept, event)
 end
