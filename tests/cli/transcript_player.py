@@ -43,6 +43,7 @@ from saga_engine.stores.embedded import FolderServer, find_binary
 
 HERE: Final = Path(__file__).with_name("transcripts")
 doctor = importlib.import_module("saga_engine.cli.doctor")  # its name in the package is that of the command
+version = importlib.import_module("saga_engine.cli.version")
 _LIMIT_S: Final = 120  # ends a command that hangs; nothing is asserted about time
 #: As long as the folder that it stands for, so that tables are as wide.
 _FOLDER: Final = "/tmp/saga-00000000"
@@ -134,7 +135,7 @@ class Player:
         patch.setattr(times, "ago", lambda _at, _now: "5 s ago")
         installed = {"python": "3.11.9", "platform": "Linux", "executable": "/usr/bin/python3", "graphviz": None}
         found = doctor._installation
-        patch.setattr(doctor, "_version", lambda _: "1.2.3")
+        patch.setattr(version, "installed", lambda _: "1.2.3")
         patch.setattr(doctor, "_installation", lambda findings: found(findings) | installed | {"saga_engine": "9.9.9"})
 
     def close(self) -> None:

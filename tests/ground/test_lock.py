@@ -43,7 +43,7 @@ def locked(name: str) -> dict[str, list[tuple[str, int]]]:
 
 
 FILES = {
-    "base": [*PROJECT["dependencies"], *EXTRAS["embedded"]],
+    "demo": [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["server"]],
     "image": [
         *PROJECT["dependencies"],
         *(each for extra in ("server", "metrics", "http", "mcp", "fast") for each in EXTRAS[extra]),
@@ -72,7 +72,7 @@ def test_every_version_has_its_hashes_and_no_index_is_named(name: str) -> None:
     assert OWN not in locked(name)
 
 
-@pytest.mark.parametrize("other", ["base", "image"])
+@pytest.mark.parametrize("other", ["demo", "image"])
 def test_the_files_agree(other: str) -> None:
     """What is tested is what is installed."""
     tested = locked("dev")
@@ -82,5 +82,8 @@ def test_the_files_agree(other: str) -> None:
 def test_the_makefile_installs_what_is_locked() -> None:
     """With hashes, and the project itself without its dependencies."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "--require-hashes -r requirements/dev.txt" in makefile
-    assert "$(STAMP): pyproject.toml requirements/dev.txt" in makefile
+    assert "--require-hashes -r $(1)" in makefile
+    for stamp, name in (("STAMP", "dev"), ("DEMO_STAMP", "demo")):
+        assert (
+            f"$({stamp}): pyproject.toml requirements/{name}.txt\n\t$(call install,requirements/{name}.txt," in makefile
+        )
