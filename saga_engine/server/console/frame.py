@@ -224,7 +224,7 @@ def json_text(value: Any, most: int = _JSON_CHARS) -> str:
 
 def json_block(value: Any, label: str) -> Html:
     """A value as JSON in a block that keys can scroll."""
-    return tag("pre", {"tabindex": "0", "role": "region", "aria-label": label}, json_text(value))
+    return tag("pre", {"tabindex": "0", "role": "group", "aria-label": label}, json_text(value))
 
 
 def facts(*rows: tuple[str, Part]) -> Html:

@@ -471,7 +471,7 @@ def _call(frame: Frame, call: Mapping[str, Any]) -> list[Part]:
                 "details",
                 {"id": f"traceback-{call['step_id']}"},
                 tag("summary", None, label),
-                tag("pre", {"tabindex": "0", "role": "region", "aria-label": label}, str(call["traceback"])[-6000:]),
+                tag("pre", {"tabindex": "0", "role": "group", "aria-label": label}, str(call["traceback"])[-6000:]),
             )
         )
     return parts

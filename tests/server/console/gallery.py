@@ -1,0 +1,123 @@
+"""A server whose sagas are in every state that the console can show, and the addresses of all its pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from saga_engine import Coordinator, tool
+from saga_engine.api.stops import stop
+from saga_engine.server.demo import POLICY, Agency, fill, tools_of, trip
+from saga_engine.server.settings import ServerSettings
+from tests.server.harness import Server, serving
+from tests.servers import GIVE_UP_S
+
+OPEN = ServerSettings(port=0, auth="none", requests_per_s=1e6, burst=1_000_000)
+#: A saga of each state.
+STATES = {
+    "PENDING": "not-begun",
+    "RUNNING": "group-tour",
+    "COMPENSATING": "being-undone",
+    "ESCALATED": "trip-undo-refused",
+    "COMPLETED": "trip-lisbon",
+    "COMPENSATED": "trip-hotel-full",
+    "WAIVED": "accepted",
+}
+PATHS = (
+    *(f"/ui/sagas/{saga_id}" for saga_id in STATES.values()),
+    "/ui/sagas",
+    "/ui/sagas?status=COMPLETED&tag=demo&since=1h",
+    "/ui/sagas?name=none",
+    "/ui/sagas/agent",
+    "/ui/sagas/doubtful?step=courier",
+    "/ui/sagas/trip-hotel-full?step=hotel",
+    "/ui/sagas/trip-lisbon?view=records",
+    "/ui/sagas/catalogue-changed-meanwhile?step=price",
+    "/ui/sagas/group-tour?view=graph&step=menu",
+    "/ui/sagas/group-tour?view=records&said=answered",
+    "/ui/sagas/group-tour?view=plan",
+    "/ui/sagas/group-tour/cancel",
+    "/ui/sagas/accepted/cancel",
+    "/ui/sagas/trip-lisbon/undo",
+    "/ui/sagas/trip-hotel-full/undo",
+    "/ui/questions",
+    "/ui/workers",
+    "/ui/templates",
+    "/ui/templates/trip",
+    "/ui/plan",
+    "/ui/stop?tool=pay",
+    "/ui/sign-in?wrong=1",
+    "/ui/sagas/nobody",
+)
+
+
+def _slow(going: asyncio.Event) -> list[Any]:
+    @tool(undo="unhold")
+    async def hold(item: str) -> dict[str, str]:
+        """Hold an item. item: its name."""
+        return {"held": item}
+
+    @tool
+    async def unhold(held: str) -> None:
+        """Give an item back, which takes a while."""
+        await going.wait()
+
+    @tool(undo="call_back")
+    async def courier(to: str) -> dict[str, str]:
+        """Send a courier. to: the address."""
+        raise TimeoutError("the courier's desk did not answer")
+
+    @tool
+    async def call_back(to: str) -> None:
+        """Call the courier back."""
+
+    return [hold, unhold, courier, call_back]
+
+
+async def _all_states(engine: Coordinator) -> None:
+    """Submit the sagas, and wait until each is in its state."""
+    ids = await fill(engine)
+    resting = [saga_id for saga_id in ids if saga_id not in ("group-tour", "reminder")]
+    for saga_id in ("group-tour", "reminder"):
+        engine.supervisor.resume(saga_id)
+    await asyncio.gather(*(engine.resume(saga_id) for saga_id in resting))
+    await engine.run(trip("Stubborn Lodge", purpose="declined"), saga_id="accepted")
+    await engine.resolve("accepted", "hotel", "accept", by="Ada", note="the room is not worth the call")
+    courier = {"step_id": "courier", "tool": "courier", "params": {"to": "Rua 1"}}
+    await engine.run({"steps": [courier]}, saga_id="doubtful")
+    async with engine.session("agent", goal="Book a room for Ada") as session:
+        await session.call("book_hotel", hotel="Pension 7", nights=1)
+    tent = {"step_id": "hold", "tool": "hold", "params": {"item": "tent"}}
+    refused = trip("Hilton Harbour")["steps"][1] | {"depends_on": ["hold"]}
+    await engine.submit({"goal": "A tent and a room", "steps": [tent, refused]}, saga_id="being-undone")
+    await engine.submit({"goal": "Later", "steps": [tent]}, saga_id="not-begun", detach=True)
+    await stop(engine.store, tool="pay", by="Ada", note="the bank is being changed")
+    async with asyncio.timeout(GIVE_UP_S):
+        for state, saga_id in STATES.items():
+            await _until(engine, saga_id, "status", state)
+        await _until(engine, "group-tour", "questions")
+
+
+async def _until(engine: Coordinator, saga_id: str, name: str, wanted: Any = None) -> None:
+    """Wait until a saga shows a value, or any value, under a name."""
+    while True:
+        found = (await engine.show(saga_id)).to_dict()[name]
+        if found == wanted or (wanted is None and found):
+            return
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def gallery() -> AsyncIterator[tuple[Server, Coordinator]]:
+    """The demo at rest, and sagas that have not begun, are being undone, are in doubt, were accepted or are held."""
+    going = asyncio.Event()
+    tools = [*tools_of(Agency()), *_slow(going)]
+    async with Coordinator.open("memory://", tools, policy=POLICY, on_escalation=(), durability="relaxed") as engine:
+        try:
+            await _all_states(engine)
+            async with serving(engine, OPEN) as server:
+                yield server, engine
+        finally:
+            going.set()
