@@ -6,14 +6,11 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -237,63 +234,3 @@ def test_all_of_it_is_reached_by_keys(site: Site, context: BrowserContext):
     page.locator("tbody a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/ui/sagas/.+"))
-
-
-PAGES = (
-    "/ui/sagas",
-    "/ui/sagas/trip-hotel-full?step=hotel",
-    "/ui/sagas/group-tour",
-    "/ui/sagas/group-tour?view=graph",
-    "/ui/sagas/group-tour?view=records",
-    "/ui/sagas/group-tour?view=plan",
-    "/ui/sagas/group-tour/cancel",
-    "/ui/sagas/trip-lisbon/undo",
-    "/ui/questions",
-    "/ui/workers",
-    "/ui/templates",
-    "/ui/templates/trip",
-    "/ui/plan",
-    "/ui/stop",
-    "/ui/sign-in",
-)
-
-
-@pytest.fixture
-def axe(tmp_path: Path) -> str:
-    """The text of axe-core, which is fetched: its licence is another than ours."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed, and fetches axe-core")
-    fetched = subprocess.run(
-        [npm, "pack", "axe-core@4"], cwd=tmp_path, capture_output=True, timeout=GIVE_UP_S, check=False
-    )
-    if fetched.returncode != 0:
-        pytest.skip("axe-core cannot be fetched here")
-    with tarfile.open(next(tmp_path.glob("axe-core-*.tgz"))) as archive:
-        source = archive.extractfile("package/axe.min.js")
-        assert source is not None
-        return source.read().decode()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
-def test_axe_finds_no_violation_on_any_page(chromium: Browser, axe: str, locale: str, scheme: Literal["light", "dark"]):
-    """No page of the demo breaks a rule of accessibility that a program can check, in both languages and themes."""
-    command = [sys.executable, "-m", "saga_engine", "serve", "--demo", "--port", "0"]
-    demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert demo.stdout is not None
-        url = demo.stdout.readline().strip()
-        page = chromium.new_context(locale=locale, color_scheme=scheme).new_page()
-        page.goto(f"{url}/ui/sagas?status=ESCALATED")
-        expect(page.locator("tbody tr")).to_have_count(3)  # the demo has come to rest
-        found = []
-        for path in PAGES:
-            page.goto(url + path)
-            page.evaluate(f"{axe};0")
-            broken = page.evaluate("axe.run()")["violations"]
-            found += [f"{path}: {rule['id']}: {rule['nodes'][0]['html']}" for rule in broken]
-        assert found == []
-    finally:
-        demo.terminate()
-        demo.communicate()
