@@ -1,4 +1,4 @@
-"""Reads a saga for its page. What was read of a journal is kept until the journal has grown."""
+"""Reads a saga for its page. What was read of a journal is kept: once it has grown, only what was added is read."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _KEPT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A saga as its journal has it. Its records are as they may be shown: sensitive values are masked."""
+    """A saga as its journal has it. ``records`` are as they may be shown: sensitive values are masked in them."""
 
     state: State
     body: Mapping[str, Any]
     lanes: Timeline
     records: Sequence[AnyRecord]
+    raw: Sequence[AnyRecord]
 
     def history(self, first: int, count: int) -> list[dict[str, Any]]:
         """A window of the records as plain JSON, each with its ``seq``."""
@@ -65,10 +66,13 @@ class Reading:
         if known is not None and known[0] == (head.length, head.created_ms):
             self._kept.move_to_end(place)
             return known[1], head
-        records = await read_records(store, saga_id, whole=False)
+        # A journal only grows: of one that is known, what has been added is read.
+        grown = known is not None and known[0][1] == head.created_ms and known[0][0] < head.length
+        before = known[1].raw if known is not None and grown else ()
+        records = [*before, *await read_records(store, saga_id, len(before), whole=False)]
         state = await look_at(store, saga_id, records)
         shown = masked_records(records, await at_hand(store, saga_id, records)) if is_sensitive(records) else records
-        found = Read(state, SagaResult(state, full=False).body, timeline(records), shown)
+        found = Read(state, SagaResult(state, full=False).body, timeline(records), shown, records)
         self._kept[place] = ((len(records), head.created_ms), found)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
