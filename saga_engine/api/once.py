@@ -23,10 +23,23 @@ async def cancel_once(coordinator: Coordinator, saga_id: str, key: str, *, by: s
 
 
 async def resolve_once(
-    coordinator: Coordinator, saga_id: str, key: str, *, step: str, decision: str, output: Any, by: str, note: str
+    coordinator: Coordinator,
+    saga_id: str,
+    key: str,
+    *,
+    step: str,
+    decision: str,
+    output: Any,
+    by: str,
+    note: str,
+    question: str = "",
 ) -> SagaResult:
-    """Post an answer: asked again under its key, it answers no later question about the step."""
-    return await _post(coordinator, saga_id, key, answer_message(step, decision, output, by, note))
+    """Post an answer: asked again under its key, it answers no later question about the step.
+
+    ``question``: the id of the only question that it answers; empty: whatever is asked about the step.
+    """
+    message = msgspec.structs.replace(answer_message(step, decision, output, by, note), question=question)
+    return await _post(coordinator, saga_id, key, message)
 
 
 async def amend_once(

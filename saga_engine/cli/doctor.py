@@ -414,8 +414,9 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
             )
         )
         return None
+    base, source = settings.origin("escalation")
     try:
-        told = hooks_from(settings.escalation, source=settings.origin("escalation")[1])
+        told = hooks_from(settings.escalation, source=source, base=base)
     except SagaError as error:
         findings.append(_of(error, "escalation"))
         return None

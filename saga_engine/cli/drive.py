@@ -129,7 +129,8 @@ def configured(settings: Settings) -> dict[str, Any]:
     if settings.escalation:
         from saga_engine.hooks.config import hooks_from
 
-        found["on_escalation"] = hooks_from(settings.escalation, source=settings.origin("escalation")[1])
+        base, source = settings.origin("escalation")
+        found["on_escalation"] = hooks_from(settings.escalation, source=source, base=base)
     if settings.planner or os.environ.get("SAGA_MODEL"):
         from saga_engine.planner.settings import planner_settings
 

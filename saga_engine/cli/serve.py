@@ -75,8 +75,10 @@ def serve(
     settings = settings_for(store, tools)
     if settings.runtime:
         raise RuntimeUnsupported("the server does not show sagas in Temporal", hint="use Temporal's own UI")
+    from saga_engine.hooks.config import links_from
     from saga_engine.server.settings import server_settings
 
+    base, source = settings.origin("escalation")
     chosen = server_settings(
         settings.server,
         settings.origin("server")[1],
@@ -84,6 +86,7 @@ def serve(
         port=port,
         auth=auth,
         allowed_hosts=tuple(allow_host or ()),
+        links=links_from(settings.escalation, source=source, base=base) if settings.escalation else None,
     )
     registry = registry_for(settings)
     if worker and not len(registry):

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from saga_engine.errors import AlertUndelivered, SettingInvalid
+from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import body, title
 from saga_engine.ports import Question
 
@@ -18,12 +19,16 @@ class AppriseHook:
     """Sends each question to every one of ``urls``, in plain words, with the command lines that answer it.
 
     All are notified at the same time; ``AlertUndelivered`` names those that failed, by number and service: a URL may be
-    a secret. ``timeout_s`` is for each of them. Raises ``SettingInvalid`` for a URL that apprise does not know; needs
+    a secret. ``timeout_s`` is for each of them. ``links`` adds a link for each answer that one tap may give; ``to``
+    names their readers in the journal. Raises ``SettingInvalid`` for a URL that apprise does not know; needs
     the extra ``apprise``, which is imported when the hook is created.
     """
 
-    def __init__(self, urls: str | Sequence[str], *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, urls: str | Sequence[str], *, timeout_s: float = 30.0, links: Links | None = None, to: str = "apprise"
+    ) -> None:
         self.timeout_s = timeout_s
+        self._links, self._to = links, to
         self._services = _services([urls] if isinstance(urls, str) else list(urls))
 
     def __repr__(self) -> str:
@@ -31,7 +36,8 @@ class AppriseHook:
 
     async def __call__(self, question: Question) -> None:
         """Deliver the question to all; raises ``AlertUndelivered``."""
-        about, text = title(question), body(question)
+        about = title(question)
+        text = body(question, self._links.of(question, self._to) if self._links is not None else None)
         told = await asyncio.gather(*(self._tell(service, about, text) for _, service in self._services))
         failed = [
             f"{number} ({name}{': ' + problem if problem else ''})"

@@ -6,17 +6,24 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.ports import Escalation, EscalationHook, Question
 from saga_engine.settings import TableReader
 
+if TYPE_CHECKING:
+    from saga_engine.hooks.links import Links
+
+_T = TypeVar("_T")
 #: The kinds of questions, and of the notice that asks nothing.
 KINDS: Final = (*OPTIONS, "deferred", "finally")
 _SECRET: Final = re.compile(r"\$secret\.([A-Za-z_]\w*)")
 _YEAR_S: Final = 366 * 86400.0
+_RECIPIENT: Final = re.compile(r"[\w.-]{1,40}")
+_LINKS_HINT: Final = "docs/chat.md shows it"
 
 
 class KindFilter:
@@ -35,8 +42,10 @@ class KindFilter:
             await self.hook(question)
 
 
-def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, str] = os.environ) -> Escalation:
-    """The hooks in ``table``, which is ``[escalation]`` of the file ``source``.
+def hooks_from(
+    table: Mapping[str, Any], *, source: str, base: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Escalation:
+    """The hooks in ``table``, which is ``[escalation]`` of the file ``source`` in the folder ``base``.
 
     ``$secret.NAME`` in URLs, secrets and headers is read from ``environ`` now. Raises ``SettingInvalid``, also for an
     unknown field, a variable that is not set, and an extra that is not installed: a broken channel must not stay
@@ -45,6 +54,7 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
     fields = _Fields(f"[escalation] in {source}", table, environ)
     remind_s = fields.seconds("remind_s", 3600.0, least=1.0, zero=True)
     further_after_s = fields.seconds("further_after_s", 86400.0, least=1.0, zero=True)
+    links = _links(fields, source, base, environ)
     listed = fields.any("hooks", [])
     if not isinstance(listed, list):
         fields.refuse("hooks", "must be a list of tables", "write [[escalation.hooks]]")
@@ -52,7 +62,7 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
     levels: dict[int, list[EscalationHook]] = {1: [], 2: []}
     longest_s = Escalation().timeout_s
     for number, each in enumerate(listed, 1):
-        level, hook = _hook(_Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ))
+        level, hook = _hook(_Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ, links))
         levels[level].append(hook)
         longest_s = max(longest_s, _limit_s(hook))
     if levels[2]:
@@ -65,6 +75,38 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
                 "hooks", "has hooks of level 2 alone", "level 2 is notified beside level 1: add one of level 1"
             )
     return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s, longest_s)
+
+
+def links_from(
+    table: Mapping[str, Any], *, source: str, base: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Links | None:
+    """What makes and reads the links of ``[escalation.links]``; None without that table. Raises ``SettingInvalid``."""
+    return _links(_Fields(f"[escalation] in {source}", table, environ), source, base, environ)
+
+
+def _links(escalation: _Fields, source: str, base: Path | None, environ: Mapping[str, str]) -> Links | None:
+    table = escalation.any("links")
+    if table is None:
+        return None
+    from saga_engine.hooks.links import LIFE_S, Links
+
+    fields = _Fields(f"[escalation.links] in {source}", table, environ)
+    url = fields.text("url")
+    if not url:
+        fields.refuse("url", "is missing", "the address at which the readers of links reach `saga serve`")
+    keys = [fields.only_secret("key", one) for one in fields.texts("key") or ()]
+    path = fields.text("key_file")
+    if bool(keys) == bool(path):
+        fields.refuse("key", "or key_file must be given, and not both", 'key = "$secret.SAGA_LINK_KEY"')
+    if path:
+        try:
+            keys = ((base or Path()) / path).read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            fields.refuse("key_file", f"cannot be read ({type(error).__name__})", "a file with a key in each line")
+    life_s = fields.seconds("life_s", LIFE_S, least=60.0)
+    tenant = fields.text("tenant")
+    fields.end()
+    return fields.made(lambda: Links(url, keys, life_s=life_s, tenant=tenant))
 
 
 def _limit_s(hook: EscalationHook) -> float:
@@ -111,8 +153,21 @@ def _webhook(fields: _Fields) -> EscalationHook:
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         fields.refuse("headers", "must be a table of texts")
     sent = {name: fields.revealed("headers", value) for name, value in headers.items()}
+    form, to = fields.text("form"), fields.recipient()
     fields.end()
-    return fields.made(lambda: WebhookHook(url, secrets, timeout_s=timeout_s, headers=sent))
+    if not form:
+        links = fields.links if to else None
+        return fields.made(
+            lambda: WebhookHook(url, secrets, timeout_s=timeout_s, headers=sent, links=links, to=to or "webhook")
+        )
+    from saga_engine.hooks.card_hook import CardHook
+
+    if fields.links is None:
+        fields.refuse("form", "needs [escalation.links]: a card has buttons", _LINKS_HINT)
+    if len(secrets) > 1:
+        fields.refuse("secret", "of a card is one: robots have no second")
+    found, secret = fields.links, "".join(secrets)
+    return fields.made(lambda: CardHook(url, form, found, to=to, secret=secret, timeout_s=timeout_s, headers=sent))
 
 
 def _apprise(fields: _Fields) -> EscalationHook:
@@ -120,8 +175,10 @@ def _apprise(fields: _Fields) -> EscalationHook:
 
     urls = [fields.revealed("urls", url) for url in fields.texts("urls") or ()]
     timeout_s = fields.seconds("timeout_s", 30.0, least=0.1)
+    to = fields.recipient()
     fields.end()
-    return fields.made(lambda: AppriseHook(urls, timeout_s=timeout_s))
+    links = fields.links if to else None
+    return fields.made(lambda: AppriseHook(urls, timeout_s=timeout_s, links=links, to=to or "apprise"))
 
 
 _MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {
@@ -134,9 +191,19 @@ _MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {
 class _Fields(TableReader):
     """The fields of one table; ``environ`` has the secrets, whose values no error repeats."""
 
-    def __init__(self, where: str, table: Any, environ: Mapping[str, str]) -> None:
+    def __init__(self, where: str, table: Any, environ: Mapping[str, str], links: Links | None = None) -> None:
         super().__init__(where, table)
         self._environ = environ
+        self.links = links
+
+    def recipient(self) -> str:
+        """To whom links are sent, as the journal calls them; empty: no links are sent."""
+        name = self.text("recipient")
+        if name and not _RECIPIENT.fullmatch(name):
+            self.refuse("recipient", "is no name", "1 to 40 letters, digits, '.', '_' and '-'")
+        if name and self.links is None:
+            self.refuse("recipient", "gets links, and there is no [escalation.links]", _LINKS_HINT)
+        return name
 
     def texts(self, field: str) -> list[str] | None:
         """A list of texts, or a single one; None if it is not given."""
@@ -174,8 +241,8 @@ class _Fields(TableReader):
             self.refuse(field, "stands in the file", 'secrets belong into the environment: "$secret.NAME"')
         return self.revealed(field, text)
 
-    def made(self, make: Callable[[], EscalationHook]) -> EscalationHook:
-        """The hook; its errors name the place of its settings."""
+    def made(self, make: Callable[[], _T]) -> _T:
+        """What is made of the table; its errors name the place of its settings."""
         try:
             return make()
         except SettingInvalid as error:

@@ -93,12 +93,12 @@ def title(question: Question) -> str:
     return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}{text}"
 
 
-def body(question: Question) -> str:
-    """All known facts, a line each, and the command lines to answer with."""
-    return "\n".join(_lines(question))
+def body(question: Question, links: Mapping[str, str] | None = None) -> str:
+    """All known facts, a line each, and the links and command lines to answer with."""
+    return "\n".join(_lines(question, links or {}))
 
 
-def _lines(question: Question) -> Iterator[str]:
+def _lines(question: Question, links: Mapping[str, str]) -> Iterator[str]:
     yield f"{_sentence(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
     if question.text:
         yield f"Question: {quoted(question.text, _QUESTION_CHARS)}"
@@ -122,6 +122,8 @@ def _lines(question: Question) -> Iterator[str]:
             yield f"  - {proposed(step, _STEP_CHARS)}"
     if question.expires_ms is not None:
         yield f"{expiry_words(question.kind)} {moment(question.expires_ms)}"
+    for option, link in links.items():
+        yield f"To answer {quoted(option, 100)}, open this link and confirm: {link}"
     if question.options:
         yield "Answer with one of:"
         for option in question.options:

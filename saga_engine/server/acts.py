@@ -99,12 +99,17 @@ async def resolve(  # noqa: PLR0917
     note: str = "",
     *,
     key: str = "",
+    question: str = "",
 ) -> SagaResult:
-    """Post an answer; under a ``key`` once. Of two at once, the second is refused, and says who was first."""
+    """Post an answer; under a ``key`` once, and then only to the ``question`` with this id, if it is given.
+
+    Of two at once, the second is refused, and says who was first.
+    """
     engine = desk.engine_of(identity)
     if key:
+        by = identity.who
         return await resolve_once(
-            engine, saga_id, key, step=step, decision=decision, output=output, by=identity.who, note=note
+            engine, saga_id, key, step=step, decision=decision, output=output, by=by, note=note, question=question
         )
     return await engine.resolve(saga_id, step, decision, output=output, by=identity.who, note=note, wait=False)
 

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.errors import RequestInvalid, SagaError
 from saga_engine.server.console import console
+from saga_engine.server.console.links import link_routes
 from saga_engine.server.desk import Desk
 from saga_engine.server.guard import Guard
 from saga_engine.server.jobs import Jobs
@@ -64,6 +65,7 @@ def create_app(
             *api_routes(desk, listed),
             *signin_routes(desk),
             *monitoring(desk, metrics),
+            *link_routes(desk),
             *console(desk),
         ],
         middleware=[Middleware(Guard, desk=desk)],

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from saga_engine.errors import Forbidden, QuotaExceeded, RequestInvalid, SagaError, Unauthenticated
+from saga_engine.hooks.links import PATH as LINKS
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import ANYBODY, Identity
 from saga_engine.server.problems import problem_response, unexpected_response
@@ -21,7 +22,7 @@ COOKIE: Final = "saga_token"
 SIGN_IN: Final = "/ui/sign-in"
 #: Paths that need no identity; what they need they check themselves.
 _OPEN: Final = ("/healthz", "/readyz", "/v1/openapi.json", SIGN_IN)
-_OPEN_FOLDERS: Final = ("/assets/", "/v1/in/", "/v1/callbacks/")
+_OPEN_FOLDERS: Final = ("/assets/", "/v1/in/", "/v1/callbacks/", LINKS)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _HEADERS: Final = {
@@ -100,6 +101,8 @@ class Guard:
         if name in (*_LOOPBACK, settings.host.lower(), *(each.lower() for each in settings.allowed_hosts)):
             return True
         if settings.public_url and name == _host_name(settings.public_url.partition("://")[2].partition("/")[0]):
+            return True
+        if settings.links is not None and name == settings.links.host.lower():
             return True
         try:
             ipaddress.ip_address(name)  # no name of somebody else's site leads here then

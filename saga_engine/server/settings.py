@@ -6,12 +6,15 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.server.oidc_settings import OidcSettings, oidc_settings
 from saga_engine.server.signatures import SCHEMES
 from saga_engine.settings import TableReader
+
+if TYPE_CHECKING:
+    from saga_engine.hooks.links import Links
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -65,7 +68,7 @@ class ServerSettings:
     ``public_url``: its address as others see it, for callback URLs. ``request_timeout_s``: how long a request may take
     to arrive. ``requests_per_s`` and ``burst`` limit each token. ``max_streams`` limits the open streams of all, and
     ``max_streams_each`` those of one token. ``max_wait_s``: the longest ``?wait=``.
-    ``oidc``: whose tokens are accepted beside those of the store.
+    ``oidc``: whose tokens are accepted beside those of the store. ``links``: what reads the links that hooks send.
     """
 
     host: str = "127.0.0.1"
@@ -86,6 +89,7 @@ class ServerSettings:
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     inbound: Mapping[str, Inbound] = field(default_factory=dict)
     oidc: OidcSettings | None = None
+    links: Links | None = None
 
     def __post_init__(self) -> None:
         if self.auth not in ("token", "none"):

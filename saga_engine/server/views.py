@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from saga_engine.api.stops import stops
+from saga_engine.core.messages import decode_message
+from saga_engine.core.records import QuestionResolved
 from saga_engine.errors import JournalUnreadable, SagaNotFound
+from saga_engine.runtime.journal import read_records
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -15,6 +18,13 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = ("description", "use_when", "not_when", "returns")
 _COUNTS: Final = ("driving", "under_way", "concurrency", "begun", "taken", "returned", "refused")
+
+
+class Answered(NamedTuple):
+    """Who answered a question, and what."""
+
+    by: str
+    decision: str
 
 
 def head_body(head: Head) -> dict[str, Any]:
@@ -111,6 +121,21 @@ def questions_of(body: Mapping[str, Any], *, waiting_messages: int = 0) -> list[
         }
         for question in body["questions"]
     ]
+
+
+async def first_answer(engine: Coordinator, saga_id: str, question: str) -> Answered | None:
+    """The answer to a question that is recorded, or that was posted first and waits to be read."""
+    for record in await read_records(engine.store, saga_id, whole=False):
+        if isinstance(record, QuestionResolved) and record.question == question:
+            return Answered(record.by, record.decision)
+    for data in await engine.store.messages(saga_id):
+        try:
+            message = decode_message(data)
+        except JournalUnreadable:
+            continue
+        if message.kind == "resolve" and message.question == question:
+            return Answered(message.by, message.decision)
+    return None
 
 
 async def tools(engine: Coordinator) -> list[dict[str, Any]]:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.stops import go, stop
-from saga_engine.core.messages import decode_message
-from saga_engine.core.records import QuestionResolved
 from saga_engine.errors import (
     CancelRefused,
     DecisionRefused,
-    JournalUnreadable,
     PlanInvalid,
     RequestInvalid,
     UndoRefused,
 )
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.salvage import load_checked
-from saga_engine.runtime.journal import read_records
-from saga_engine.server import acts
+from saga_engine.server import acts, views
 from saga_engine.server.console.deciding import cancel_page, undo_page
 from saga_engine.server.console.drawing import Node
 from saga_engine.server.console.frame import Frame, saga_address
@@ -33,13 +29,6 @@ from saga_engine.server.console.routes import Pages, error_frame
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
-
-
-class _Answered(NamedTuple):
-    """Who answered a question, and what."""
-
-    by: str
-    decision: str
 
 
 class Forms(Pages):
@@ -68,7 +57,7 @@ class Forms(Pages):
                 said = frame.words("said.no-json", why=str(error)[:200])
             except DecisionRefused as error:
                 said = f"{error.message}. {error.hint}" if error.hint else error.message
-        first = await _first_answer(engine, saga_id, question)
+        first = await views.first_answer(engine, saga_id, question)
         if first is not None and (first.by != identity.who or first.decision != decision):
             by = first.by or frame.words("said.somebody")
             said = frame.words("said.faster", by=by, answer=frame.words.known("answer", first.decision))
@@ -202,21 +191,6 @@ class Forms(Pages):
 def _nodes(engine: Coordinator, plan: str, values: dict[str, Any] | None) -> list[Node]:
     loaded = load_checked(plan, engine.tools, input=values)
     return nodes_of(list(compile_plan(loaded, engine.tools, input=values).all_steps()))
-
-
-async def _first_answer(engine: Coordinator, saga_id: str, question: str) -> _Answered | None:
-    """The answer to a question that is recorded, or that was posted first and waits to be read."""
-    for record in await read_records(engine.store, saga_id, whole=False):
-        if isinstance(record, QuestionResolved) and record.question == question:
-            return _Answered(record.by, record.decision)
-    for data in await engine.store.messages(saga_id):
-        try:
-            message = decode_message(data)
-        except JournalUnreadable:
-            continue
-        if message.kind == "resolve" and message.question == question:
-            return _Answered(message.by, message.decision)
-    return None
 
 
 def _json(text: str) -> Any:

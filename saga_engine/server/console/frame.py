@@ -48,7 +48,30 @@ class Frame:
 def page(frame: Frame, title: str, current: str, *parts: Part, live: str = "") -> Html:
     """A whole page. ``live``: the stream of events that says when it is out of date."""
     words = frame.words
-    root = {"lang": TAGS[words.language], "data-theme": None if frame.theme == "auto" else frame.theme}
+    main = tag(
+        "main",
+        {"id": "main", "tabindex": "-1", "data-live": live or None},
+        _said(frame),
+        *parts,
+    )
+    return _document(
+        frame,
+        title,
+        tag("a", {"class": "skip", "href": "#main"}, words("skip")),
+        _header(frame, current),
+        main,
+        _shortcuts(frame),
+        tag("div", {"id": "live-state", "role": "status", "class": "live", "data-lost": words("live.lost")}),
+    )
+
+
+def bare_page(frame: Frame, title: str, *parts: Part) -> Html:
+    """A page for somebody who has not signed in: it leads to no other."""
+    return _document(frame, title, tag("main", {"id": "main", "class": "bare"}, *parts))
+
+
+def _document(frame: Frame, title: str, *parts: Part) -> Html:
+    root = {"lang": TAGS[frame.words.language], "data-theme": None if frame.theme == "auto" else frame.theme}
     head = tag(
         "head",
         None,
@@ -60,29 +83,7 @@ def page(frame: Frame, title: str, current: str, *parts: Part, live: str = "") -
         tag("link", {"rel": "stylesheet", "href": "/assets/console.css"}),
         _SCRIPT,
     )
-    main = tag(
-        "main",
-        {"id": "main", "tabindex": "-1", "data-live": live or None},
-        _said(frame),
-        *parts,
-    )
-    return Html(
-        "<!doctype html>"
-        + tag(
-            "html",
-            root,
-            head,
-            tag(
-                "body",
-                None,
-                tag("a", {"class": "skip", "href": "#main"}, words("skip")),
-                _header(frame, current),
-                main,
-                _shortcuts(frame),
-                tag("div", {"id": "live-state", "role": "status", "class": "live", "data-lost": words("live.lost")}),
-            ),
-        )
-    )
+    return Html("<!doctype html>" + tag("html", root, head, tag("body", None, *parts)))
 
 
 def _header(frame: Frame, current: str) -> Html:

@@ -20,8 +20,8 @@ from saga_engine.server.console.frame import (
 from saga_engine.server.console.html import Html, Part, tag
 
 #: Answers that leave or refuse something, and those that are what was asked for.
-_GRAVE: Final = frozenset({"accept", "deny", "close"})
-_MAIN: Final = frozenset({"approve", "answer"})
+GRAVE: Final = frozenset({"accept", "deny", "close"})
+MAIN: Final = frozenset({"approve", "answer"})
 _MOST: Final = 30
 
 
@@ -83,14 +83,15 @@ def question_card(
         tag("h2", {"id": f"{title}-title", "class": "asked"}, asked[:2000]),
         tag("div", {"class": "meta"}, about),
         tag("p", {"class": "goal"}, str(question["goal"])[:500]) if listed and question.get("goal") else None,
-        _known(frame, question),
+        known_facts(frame, question),
         _answers(frame, question, saga_id)
         if "resolve" in frame.may
         else tag("p", {"class": "quiet"}, words("question.may-not")),
     )
 
 
-def _known(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
+def known_facts(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
+    """What is known about a question: the error, the call, what was probed, the images, what stands."""
     words = frame.words
     parts: list[Part] = []
     error = question.get("error")
@@ -188,7 +189,7 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
     ]
     buttons = []
     for option in options:
-        css = "button" + (" main" if option in _MAIN else " danger" if option in _GRAVE and not own else "")
+        css = "button" + (" main" if option in MAIN else " danger" if option in GRAVE and not own else "")
         what = option if own and option != "answer" else words.known("answer", option)
         title = None if own else words.known("answer-means", option)
         buttons.append(tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120]))

@@ -207,7 +207,7 @@ addEventListener("keydown", (event) => {
     if (!search) return;
     search.focus();
     search.select();
-  } else if (pressed === "?") document.getElementById("keys").showModal();
+  } else if (pressed === "?") document.getElementById("keys")?.showModal();
   else if (pressed === "Escape") {
     const closing = document.querySelector("[data-closes]");
     if (closing) closing.click();
