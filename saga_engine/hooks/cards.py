@@ -125,7 +125,7 @@ def _inert(text: str, limit_chars: int) -> str:
 
 def _unaddressed(text: str) -> str:
     """The text without anything that a chat would make a link of: a model must not put its own beside ours."""
-    return _ADDRESSES.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
+    return _ADDRESSES.sub(lambda found: "\u200b." if found[0] == "." else ":\u200b//", text)
 
 
 def fitted(text: str, most: int) -> str:

@@ -19,7 +19,7 @@ from saga_engine.hooks.links import PATH, Link, Links
 from saga_engine.server import acts, views
 from saga_engine.server.bodies import form_of
 from saga_engine.server.console.frame import Frame, bare_page, facts, moment
-from saga_engine.server.console.handling import Handling
+from saga_engine.server.console.handling import Handler, Handling
 from saga_engine.server.console.html import Html, Part, tag
 from saga_engine.server.console.questions import GRAVE, MAIN, known_facts
 from saga_engine.server.identity import Identity
@@ -118,7 +118,7 @@ class LinkPages(Handling):
             parts.append(_form(frame, f"{PATH}{token}", link, question, key))
         return bare_page(frame, words("link.title"), tag("article", {"class": "card question"}, parts))
 
-    def handled_link(self, handler: Any) -> Any:
+    def handled_link(self, handler: Handler) -> Handler:
         """The handler, whose errors are pages without a way into the console."""
 
         async def handle(request: Request) -> Response:
