@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from saga_engine.api import Coordinator
+    from saga_engine.hooks.links import Links
     from saga_engine.ports import Meter
     from saga_engine.server.settings import ServerSettings
     from saga_engine.settings import Settings
@@ -75,10 +76,8 @@ def serve(
     settings = settings_for(store, tools)
     if settings.runtime:
         raise RuntimeUnsupported("the server does not show sagas in Temporal", hint="use Temporal's own UI")
-    from saga_engine.hooks.config import links_from
     from saga_engine.server.settings import server_settings
 
-    base, source = settings.origin("escalation")
     chosen = server_settings(
         settings.server,
         settings.origin("server")[1],
@@ -86,7 +85,7 @@ def serve(
         port=port,
         auth=auth,
         allowed_hosts=tuple(allow_host or ()),
-        links=links_from(settings.escalation, source=source, base=base) if settings.escalation else None,
+        links=_links(settings),
     )
     registry = registry_for(settings)
     if worker and not len(registry):
@@ -95,6 +94,14 @@ def serve(
         )
     _run(settings, registry, chosen, worker=worker)
     return exit_codes.COMPLETED
+
+
+def _links(settings: Settings) -> Links | None:
+    """What reads the links that hooks send; None without [escalation.links]."""
+    from saga_engine.hooks.config import links_from
+
+    base, source = settings.origin("escalation")
+    return links_from(settings.escalation, source=source, base=base)
 
 
 def _demo(host: str | None, port: int | None) -> None:

@@ -10,7 +10,62 @@ _SIGNED = "tests/server/test_inbound.py::test_only_what_is_signed_now_and_byte_f
 _KEYS = "saga_engine/server/keys.py"
 _NO_ID = (('    return f"key-{hashed', '    return None and f"key-{hashed'),)
 
+_PAGES = "saga_engine/server/console/links.py"
+_LINKS = "saga_engine/hooks/links.py"
+
 OF_SERVER = [
+    Mutation(
+        "tests/server/test_links.py::test_a_get_never_decides_and_one_post_does",
+        "a link that is opened decides",
+        _PAGES,
+        (
+            (
+                """        frame, token = self.frame(request), request.path_params["token"]
+        asked = await self._asked(token)
+        return _page(""",
+                """        frame, token = self.frame(request), request.path_params["token"]
+        asked = await self._asked(token)
+        if asked.open and asked.question is not None:
+            link = asked.link
+            who = Identity(link.by, frozenset({"resolve"}), link.tenant, via="link")
+            await acts.resolve(self.desk, who, link.saga_id, str(asked.question["step_id"]), link.option)
+        return _page(""",
+            ),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        "tests/server/test_links.py::test_a_second_tap_reads_who_was_first",
+        "who answered first is not looked for",
+        _PAGES,
+        (("first = await views.first_answer(engine, link.saga_id, link.question_id)", "first = None"),),
+    ),
+    Mutation(
+        "tests/server/test_links.py::test_an_altered_link_is_none",
+        "the signature of a link is not checked",
+        _LINKS,
+        (
+            ("if not whole or not self._fits(", "if not whole or (False and not self._fits("),
+            ('"link", text):', '"link", text)):'),
+        ),
+    ),
+    Mutation(
+        "tests/server/test_links.py::test_a_page_acts_for_its_own_link_only",
+        "a form acts without the key of a page",
+        _PAGES,
+        (("if not self._links.fits_page(", "if False and not self._links.fits_page("),),
+    ),
+    Mutation(
+        "tests/server/test_links.py::test_an_expired_link_decides_nothing",
+        "a link lives for ever",
+        _PAGES,
+        (
+            (
+                "return self.link.ends_ms <= time.time_ns() // 1_000_000",
+                "return self.link.ends_ms <= 0 * time.time_ns()",
+            ),
+        ),
+    ),
     Mutation(
         "tests/server/test_api.py::test_a_submission_that_is_repeated_is_the_same_saga",
         "an idempotency key stands for whatever is sent with it",
