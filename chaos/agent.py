@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from chaos.child import play
+from chaos.child import play, together
 from chaos.tools import KINDS
 from saga_engine import CallFailed, Coordinator, SagaError
 from saga_engine.core import transitions as t
@@ -103,7 +103,7 @@ class _Agents:
 
     async def run(self) -> None:
         """Run the agents of all sessions, some at a time."""
-        await asyncio.gather(*(self._one_after_another() for _ in range(_AT_ONCE)))
+        await together(*(self._one_after_another() for _ in range(_AT_ONCE)))
 
     async def _one_after_another(self) -> None:
         for todo in self._left:

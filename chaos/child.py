@@ -57,3 +57,14 @@ async def _play(duties: Duties, part: Callable[[Coordinator], Awaitable[None]]) 
         except SagaError as error:
             _log.warning("not now: %s", error)
             await asyncio.sleep(_AGAIN_S)
+
+
+async def together(*parts: Awaitable[None]) -> None:
+    """Play parts at once. If one fails, the others are ended: their coordinator is about to be closed."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

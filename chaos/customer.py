@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from chaos import plans
-from chaos.child import play
+from chaos.child import play, together
 from saga_engine import Coordinator, SagaError
 from saga_engine.core import transitions as t
 from saga_engine.errors import SagaNotFound, UndoRefused
@@ -47,7 +47,7 @@ class _Errands:
         self._left = iter(range(duties.sagas))
 
     async def run(self) -> None:
-        await asyncio.gather(*(self._one_after_another() for _ in range(_AT_ONCE)))
+        await together(*(self._one_after_another() for _ in range(_AT_ONCE)))
 
     async def _one_after_another(self) -> None:
         for number in self._left:

@@ -106,14 +106,15 @@ async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> 
     """The truthful answer: an effect happened; a request without one is closed first, so that it never happens."""
     saga_id, step_id, direction = outcome.saga_id, str(question["step_id"]), question["direction"]
     step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
-    if not step["tool"]:  # a child that could not be undone, or a wait
-        return "retry" if "retry" in question["options"] else dice.choice(question["options"]), None
+    options, again = question["options"], int(question["question_id"].rpartition(":")[2])
+    if not step["tool"]:  # a child, or a wait: once more, unless that has failed often enough already
+        others = [option for option in options if option != "retry"]
+        return "retry" if "retry" in options and (again < _ENOUGH or not others) else dice.choice(others), None
     forward = direction == "forward"
     attempts = step["attempts"] if forward else step["compensation"]["attempts"]
     key = question["idempotency_key"]
     settle = {"op": "settle", "saga_id": saga_id, "key": key, "epoch": 0, "attempt": attempts}
     found = await Outside.ask(settle)
-    options, again = question["options"], int(question["question_id"].rpartition(":")[2])
     if "output" in found:
         if "happened" in options:
             return "happened", found["output"] if forward else None

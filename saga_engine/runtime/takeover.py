@@ -45,7 +45,7 @@ from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost, refusal, reserved
-from saga_engine.runtime.trials import Trials
+from saga_engine.runtime.trials import DRAIN_S, TRIAL_S, Trials
 from saga_engine.runtime.writer import JournalWriter
 
 #: The interval, in seconds, at which a saga of another process is requested: its owner may end with it, or prove that
@@ -119,8 +119,10 @@ class TakeOver:
     family: Family
     #: Told of a saga that is to be resumed and has nothing to do yet.
     rests_on: Callable[[State], None]
-    #: The last saga that may have ended its owners and is tried here.
-    suspect: str = ""
+    #: The last saga that may have ended its owners and is tried here, and until when it keeps the others out
+    #: (the event loop's time, in seconds).
+    suspect: SagaDriver | None = None
+    suspect_until_s: float = 0.0
     transfers: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def enter(self, saga: Running, source: Source) -> Took:
@@ -315,18 +317,32 @@ class TakeOver:
             if self._is_idle(state) and not taken.messages:
                 return await self._leave(state, epoch, state.binding_deadline or 0)
             require_secrets(state.plan)
-            if suspect_in_flight(state):
-                if self.suspect != saga_id and self.drives(self.suspect):
-                    await self.store.release(saga_id, epoch, self.clock.now_ms() + _NEXT_SUSPECT_MS)
-                    return SagaResult(state)
-                self.suspect = saga_id
+            suspected = suspect_in_flight(state)
+            if suspected and self._tries_another(saga_id):
+                await self.store.release(saga_id, epoch, self.clock.now_ms() + _NEXT_SUSPECT_MS)
+                return SagaResult(state)
         except LeaseLost:
             raise
         except Exception as error:
             await self.pending.release(saga_id, epoch, self.due_after(error, made_at(data[-1]) if data else None))
             raise
         self.observers.taken_over(state, records)
-        return self._continue(saga, state, taken, performer)
+        driver, first = self._continue(saga, state, taken, performer)
+        if suspected:
+            self.suspect = driver
+            self.suspect_until_s = asyncio.get_running_loop().time() + DRAIN_S + TRIAL_S
+        return driver, first
+
+    def _tries_another(self, saga_id: str) -> bool:
+        """Whether another saga is tried here: not for as long as it is driven, but until its suspects have an outcome.
+
+        It may go on for days. One that hangs keeps the others out no longer than a trial keeps out bare calls.
+        """
+        tried = self.suspect
+        if tried is None or tried.state.saga_id == saga_id:
+            return False
+        waits = asyncio.get_running_loop().time() < self.suspect_until_s
+        return waits and self.drives(tried.state.saga_id) and has_suspects(tried.state)
 
     # --- a saga that is ours -------------------------------------------------------------------------------------
 
@@ -335,7 +351,9 @@ class TakeOver:
         await self.store.release(state.saga_id, epoch, due_ms and self.clock.in_store(due_ms, self._now_of(state)))
         return SagaResult(state)
 
-    def _continue(self, saga: Running, state: State, ours: Acquired | Taken, performer: Performer) -> Took:
+    def _continue(
+        self, saga: Running, state: State, ours: Acquired | Taken, performer: Performer
+    ) -> tuple[SagaDriver, Sequence[AnyRecord]]:
         """Continue a saga that has just become ours."""
         reason, saga.reason = saga.reason, ""
         returns = saga.link is not None and not saga.begun  # after a lost lease the agent is still there

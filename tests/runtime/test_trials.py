@@ -18,7 +18,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.runtime import trials
+from saga_engine.runtime import takeover, trials
 from saga_engine.tools.registry import ToolRegistry
 from tests.kill.polling import eventually
 from tests.runtime.threads import in_a_process_of_its_own
@@ -86,8 +86,8 @@ class World:
         async with Coordinator.open(self.url, self.tools, **options) as coordinator:
             yield coordinator
 
-    async def crash(self, *items: str, name: str = "poison") -> None:
-        """End a process in the call of each item."""
+    async def crash(self, *items: str, name: str = "poison", then: tuple[str, ...] = ()) -> None:
+        """End a process in the call of each item; ``then`` are the items of the calls that follow it."""
         for item in items:
             self.fatal.add(item)
 
@@ -96,7 +96,7 @@ class World:
                     if any(saga.saga_id == item for saga in await coordinator.list()):
                         await coordinator.resume(item)
                     else:
-                        await coordinator.run(plan(name, item, deadline_s=3600), saga_id=item)
+                        await coordinator.run(plan(name, item, *then, deadline_s=3600), saga_id=item)
 
             ended = await asyncio.to_thread(in_a_process_of_its_own, process)
             assert isinstance(ended, KeyboardInterrupt)
@@ -227,6 +227,42 @@ async def test_a_long_trial_starves_nobody(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(trials, "TRIAL_S", 0.05)
     async with on_trial(world) as coordinator:
         assert (await coordinator.run(plan("bare", "held"))).completed
+
+
+async def test_a_saga_that_goes_on_after_its_trial_keeps_no_other_out(world: World) -> None:
+    """A suspect that saw two ends waits for the outcome of the one that is tried, not for the end of its saga."""
+    await world.crash("x", "x", then=("long",))
+    await world.crash("y", "y")
+    world.gate("x", "long")
+    async with world.coordinator() as coordinator:
+        working = asyncio.create_task(coordinator.work())
+        await world.begins("x")
+        await world.others_move(coordinator)
+        assert "y" not in world.begun, "they are tried one at a time"
+        world.gates["x"].set()
+        await world.begins("long")
+        assert (await coordinator.wait("y")).completed
+        world.gates["long"].set()
+        assert (await coordinator.wait("x")).completed
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_a_trial_that_hangs_keeps_no_other_out_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is limited: then the next suspect that saw two ends has its turn."""
+    monkeypatch.setattr(takeover, "DRAIN_S", 0.0)
+    monkeypatch.setattr(takeover, "TRIAL_S", 0.0)
+    monkeypatch.setattr(trials, "TRIAL_S", 0.05)
+    await world.crash("x", "x")
+    await world.crash("y", "y")
+    world.gate("x")
+    async with world.coordinator() as coordinator:
+        working = asyncio.create_task(coordinator.work())
+        assert (await coordinator.wait("y")).completed
+        world.gates["x"].set()
+        assert (await coordinator.wait("x")).completed
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 async def test_a_suspect_does_not_wait_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
