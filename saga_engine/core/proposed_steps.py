@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from saga_engine.core.state import State, StateScope
+from saga_engine.core.steps import wait
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import schema_types
 from saga_engine.plan.bindings import Binder
@@ -47,12 +49,12 @@ def needs_approval(state: State, stuck: int, steps: Sequence[Mapping[str, Any]],
 
 
 def _known(state: State, stuck: int) -> dict[str, float]:
-    """The largest number of each name in the step's params and output."""
+    """The largest number of each name in the step's params and output; of a wait, in its event: it has no amount."""
     found: dict[str, float] = {}
-    try:
-        params: Any = state.acting(stuck).params.resolve(StateScope(state))
-    except BindingUnresolved:
-        params = None
+    params: Any = None
+    with suppress(BindingUnresolved):
+        if state.plan.steps[stuck].builtin != wait.KIND:
+            params = state.acting(stuck).params.resolve(StateScope(state))
     for name, number in (*_numbers(params), *_numbers(state.steps[stuck].output)):
         found[name] = max(abs(number), found.get(name, 0))
     return found

@@ -332,9 +332,7 @@ class Simulation(Replanning):
                     steps[1]["depends_on"] = []
             advice = interpret.Advice(steps, WRITTEN)
             specs = [self.catalog.spec(str(step["tool"])) for step in steps]
-            modest = amount <= state.plan.steps[effect.step].params.raw["n"] and len({s["tool"] for s in steps}) == len(
-                steps
-            )
+            modest = amount <= self._amount(state, effect.step) and len({s["tool"] for s in steps}) == len(steps)
             auto = all(spec is not None and (spec.semantic or self.capabilities.semantic) == "auto" for spec in specs)
             if auto and modest:
                 self.allowed_compensations |= {str(step["step_id"]) for step in steps}
@@ -445,7 +443,9 @@ class Simulation(Replanning):
         if decision == "happened" and question.direction == FORWARD:
             if state.plan.steps[question.step].kind != "read":
                 self.world.standing[step] = 1  # if it did not stand, the person did it by hand
-                self.world.made_by[step] = state.acting(question.step).tool
+                self.world.made_by[step] = (
+                    state.acting(question.step).tool or f"do_{step}"
+                )  # a step that waits has no tool
             output = self._told(step)
         message = Message(
             id="d", kind="resolve", step=step, decision=decision, output=output, by="p", question=question.id
@@ -453,6 +453,11 @@ class Simulation(Replanning):
         if not isinstance(answer(state, message, state.at), r.QuestionResolved):
             raise Violation(f"a legal answer was refused: {message}")
         self.inbox.append(message)
+
+    def _amount(self, state: State, index: int) -> int:
+        """What a step was about: a model that makes up for more of it is not let through."""
+        found: int = state.plan.steps[index].params.raw["n"]
+        return found
 
     def _told(self, step: str) -> dict[str, Any]:
         """What a person says that a call returned."""

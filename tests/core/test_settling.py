@@ -13,6 +13,7 @@ from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Prob
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
+from saga_engine.core.proposed_steps import needs_approval
 from saga_engine.core.report import view
 from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.core.state import State
@@ -205,3 +206,20 @@ def test_what_an_operator_wanted_repeated_is_the_doubt_that_was_shown() -> None:
     evolve(state, approval)
     evolve(state, r.QuestionResolved(at=50_000, question="1:f:2", step="1", decision="approve"))
     assert names(decide(state, 50_000)) == ["StepEscalated"]
+
+
+def test_the_time_out_of_a_wait_is_no_amount_that_a_model_may_refund() -> None:
+    """What makes up for an event is measured by the event: a wait of 900 seconds allows no refund of 900."""
+    body = {"event": "paid", "key": 700, "timeout_s": 900}
+    undo = {"tool": "undo_a", "params": {"ref": "$output.step_w.ref"}}
+    catalog = Catalog([ToolSpec(name="undo_a", keyed=True), ToolSpec(name="refund", keyed=True)])
+    plan = {"steps": [{"step_id": "w", "wait": body, "rollback": undo}]}
+    compiled = compile_plan(load_plan(plan), catalog)
+    started = r.SagaStarted(at=0, saga_id="sg", plan=plan, digest="d", seed="s")
+    state = begin(started, compiled)
+    evolve(state, decide(state, 1)[0])
+    evolve(state, r.StepSucceeded(at=2, step="w", output={"ref": "r1", "amount": 80}, via="event", source="e1"))
+    for amount, wanted in ((80, ""), (81, "which is more than step w had"), (900, "more"), (700, "more")):
+        said = needs_approval(state, 0, [{"tool": "refund", "params": {"value": amount}}], catalog)
+        assert wanted in said, amount
+        assert bool(wanted) == bool(said), amount

@@ -97,6 +97,13 @@ class WaitingSimulation(Simulation):
                     self.inbox.append(event)
                 break
 
+    def _amount(self, state: State, index: int) -> int:
+        """Of a wait, what its event says: neither its time-out nor its key is an amount."""
+        if state.plan.steps[index].builtin:
+            said = (state.steps[index].output or {}).get("ref")
+            return said if isinstance(said, int) else 0
+        return super()._amount(state, index)
+
     def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
         """Only an event can move the saga: it comes in the end."""
         waits = [state.plan.steps[index].key for index in state.waits]
