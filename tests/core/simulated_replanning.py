@@ -48,6 +48,11 @@ class Replanning:
             reasons |= dict.fromkeys(more, "not wanted")
         return interpret.Advice(steps, WRITTEN, dropped=reasons)
 
+    def _amount(self, state: State, index: int) -> int:
+        """What a step was about: a model that makes up for more of it is not let through."""
+        found: int = state.plan.steps[index].params.raw["n"]
+        return found
+
     def _failed(self, state: State) -> str:
         return state.plan.steps[state.failed[0]].key if state.failed else ""
 

@@ -454,11 +454,6 @@ class Simulation(Replanning):
             raise Violation(f"a legal answer was refused: {message}")
         self.inbox.append(message)
 
-    def _amount(self, state: State, index: int) -> int:
-        """What a step was about: a model that makes up for more of it is not let through."""
-        found: int = state.plan.steps[index].params.raw["n"]
-        return found
-
     def _told(self, step: str) -> dict[str, Any]:
         """What a person says that a call returned."""
         return {"ref": f"ref-{step}"}
