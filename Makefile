@@ -20,7 +20,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv mcp-servers lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,18 @@ $(MCP_SERVERS)/.installed: Makefile | venv
 	@npm install --prefix $(MCP_SERVERS) --no-audit --no-fund --ignore-scripts --loglevel=error $(MCP_NPM) >/dev/null
 	@$(BIN)/python -m venv $(MCP_SERVERS)/python
 	@$(MCP_SERVERS)/python/bin/python -m pip --quiet --disable-pip-version-check install $(MCP_PYPI)
+	@touch $@
+
+# What generates and compiles the TypeScript client of tests/server/test_typescript.py.
+TS_CLIENT := .ts-client
+TS_NPM := openapi-typescript@7.13.0 openapi-fetch@0.17.0 typescript@5.9.3
+
+ts-client: $(TS_CLIENT)/.installed ## install the generator of the TypeScript client that a test runs
+
+$(TS_CLIENT)/.installed: Makefile
+	@command -v npm >/dev/null || { echo "make ts-client needs Node and npm: apt-get install nodejs npm" >&2; exit 1; }
+	@rm -rf $(TS_CLIENT) && mkdir $(TS_CLIENT) && echo '{"private": true, "type": "module"}' >$(TS_CLIENT)/package.json
+	@npm install --prefix $(TS_CLIENT) --no-audit --no-fund --ignore-scripts --loglevel=error $(TS_NPM) >/dev/null
 	@touch $@
 
 # What deploy/container/Containerfile installs.
@@ -156,4 +168,4 @@ docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) $(NEWEST) $(LLM) $(MCP_SERVERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,7 +13,8 @@ TEXT: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "number"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 TRUTH: Final[Schema] = {"type": "boolean"}
-ANY_OBJECT: Final[Schema] = {"type": "object"}
+#: Its fields are not listed; clients that are generated take any.
+ANY_OBJECT: Final[Schema] = {"type": "object", "additionalProperties": True}
 NOTE: Final[Schema] = {"type": "string", "maxLength": 2000, "description": "Why, for the journal."}
 ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 TAGS: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 64}
@@ -77,11 +78,12 @@ def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
+STEP_ID: Final[Schema] = {"type": ["string", "integer"], "description": "The id of a step, as in the plan."}
 PLAN: Final[Schema] = {
-    "type": "object",
+    **ANY_OBJECT,
     "description": "A plan; docs/plan-format.md says what it must have, and `saga schema` prints its JSON Schema.",
 }
-INPUT: Final[Schema] = {"type": "object", "description": "Values for $input.NAME."}
+INPUT: Final[Schema] = {**ANY_OBJECT, "description": "Values for $input.NAME."}
 BY_PLAN: Final = {"plan": PLAN, "input": INPUT}
 STATUS: Final[Schema] = {"type": "string", "enum": list(SAGA_STATES)}
 
@@ -109,14 +111,37 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             "saga_id": ID,
             "status": STATUS,
             "goal": TEXT,
-            "steps": listed(ANY_OBJECT),
-            "questions": listed(ANY_OBJECT),
+            "steps": listed(ref("Step")),
+            "questions": listed(ref("OpenQuestion")),
             "report": ANY_OBJECT,
             "error": or_null(ANY_OBJECT),
         },
         ["saga_id", "status", "goal", "steps", "questions", "report"],
         closed=False,
         about="A saga, as `saga show --json` prints it (docs/cli.md).",
+    ),
+    "Step": made_of(
+        {"step_id": STEP_ID, "name": TEXT, "tool": TEXT, "kind": TEXT, "status": TEXT, "output": {}},
+        ["step_id", "status"],
+        closed=False,
+        about="A step of a saga, with what is known of it.",
+    ),
+    "OpenQuestion": made_of(
+        {
+            "question_id": TEXT,
+            "step_id": STEP_ID,
+            "tool": TEXT,
+            "direction": TEXT,
+            "kind": TEXT,
+            "options": listed(TEXT),
+            "asked_ms": COUNT,
+            "text": TEXT,
+            "params": or_null(ANY_OBJECT),
+            "error": or_null(ANY_OBJECT),
+        },
+        ["question_id", "step_id", "kind", "options"],
+        closed=False,
+        about="An open question of a saga (docs/errors.md): its answers are among `options`.",
     ),
     "SagaHead": given(
         saga_id=ID,
@@ -137,7 +162,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
     ),
     "History": given(saga_id=ID, records=listed(ref("Record")), next=COUNT, ended=TRUTH),
     "Question": made_of(
-        {"saga_id": ID, "question_id": TEXT, "kind": TEXT, "options": listed(TEXT)},
+        {"saga_id": ID, "question_id": TEXT, "step_id": STEP_ID, "kind": TEXT, "options": listed(TEXT), "asks": TEXT},
         ["saga_id"],
         closed=False,
         about="An open question, with what an operator needs to know; or a saga that cannot be read (`error`).",
