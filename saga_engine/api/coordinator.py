@@ -24,12 +24,13 @@ from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
 from saga_engine.core.waiting_records import ChildEnd
-from saga_engine.errors import SagaError
+from saga_engine.errors import SagaError, SettingInvalid
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.execution.retention import Retention, retention_of
 from saga_engine.execution.schedules import ScheduleBody, tags_of
 from saga_engine.execution.search import check_tags
 from saga_engine.guards.chain import GuardedTools
@@ -42,6 +43,7 @@ from saga_engine.ports import Advisor, Escalation, Head, Meter, Observer, Planne
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver, enqueue, resume_all, run_fork, say, send, settled
+from saga_engine.runtime.retention import Purged, Purging, purge_all
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.session_block import opened
 from saga_engine.runtime.session_options import Diverging, OnFailure
@@ -92,8 +94,11 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         declared: ToolRegistry | None = None,
         tool_options: Mapping[str, Any] | None = None,
         limits: Limits = NO_LIMITS,
+        retention: Retention | None = None,
     ) -> None:
         self.store = store
+        #: How long ended sagas are kept; None: they expire by themselves after ``keep_finished_s``.
+        self.retention = retention
         #: The operator's limits on each saga that starts here.
         self.limits = limits
         self.tools = tools
@@ -114,6 +119,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             clock,
             lease_s=lease_s,
             keep_ms=round(keep_finished_s * 1000),
+            expire=retention is None,
             room=-(-queue_limit // store.work().count),
             escalation=escalation,
             advisor=advisor,
@@ -151,6 +157,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         advisor: Advisor | None = None,
         semantic: Semantic | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        retention: Retention | Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
@@ -161,6 +168,8 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
         """
         rules, limits, planning = rules_from(policy, limits, planner)
+        if isinstance(retention, Mapping):
+            retention = retention_of(retention, keep_finished_s)
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = await declared_tools(tools, sources)
         registry = as_configured(declared, tool_options, secrets, max_output_bytes)
@@ -188,6 +197,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             declared=declared,
             tool_options=tool_options,
             limits=limits,
+            retention=retention,
         )
         try:
             yield coordinator
@@ -435,8 +445,15 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         chosen = served(self.store.work().count, concurrency, partitions)
         ticks = Ticks(self.store, self._begin_scheduled, self._cancel_scheduled)
         late = partial(self._begin_late, detach=True)
+        rules = self.retention
         worker = Worker(
-            self.store, self.supervisor, concurrency=concurrency, partitions=chosen, begin_late=late, ticks=ticks
+            self.store,
+            self.supervisor,
+            concurrency=concurrency,
+            partitions=chosen,
+            begin_late=late,
+            ticks=ticks,
+            purging=None if rules is None else Purging(self.store, rules, self.tools, chosen),
         )
         self._workers.add(worker)
         try:
@@ -467,6 +484,17 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         Bound it with ``asyncio.timeout``: it waits as long as the saga does.
         """
         return await settled(self.store, saga_id)
+
+    async def purge(self, retention: Retention | Mapping[str, Any] | None = None, *, dry_run: bool = False) -> Purged:
+        """Remove sagas that ended long ago, as workers do by the ``retention`` that ``open`` got; or by another one.
+
+        A saga that another one may still need stays, with the reason in ``Purged.kept``. With ``archive`` each is
+        written there first. ``dry_run`` removes and writes nothing. Raises ``SettingInvalid``.
+        """
+        given = retention_of(retention, 0) if isinstance(retention, Mapping) else retention or self.retention
+        if given is None:
+            raise SettingInvalid("there are no rules to purge by", hint='purge({"completed": "30d"})')
+        return await purge_all(Purging(self.store, given, self.tools), dry_run=dry_run)
 
     # --- answering -----------------------------------------------------------------------------------------------
 

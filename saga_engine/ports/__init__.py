@@ -6,6 +6,7 @@ Everything here is a protocol or a plain message; the rooms behind the ports nev
 from __future__ import annotations
 
 from saga_engine.ports.documents import Document, DocumentKind, DocumentStore, DueDocuments
+from saga_engine.ports.ended import Aged, EndedStore
 from saga_engine.ports.escalation import Escalation, EscalationHook, Meter, Observer, Question
 from saga_engine.ports.events import (
     Channel,
@@ -18,6 +19,7 @@ from saga_engine.ports.events import (
     Waiter,
 )
 from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup, StopsSeen
+from saga_engine.ports.head import Head
 from saga_engine.ports.planner import (
     Advisor,
     Allowance,
@@ -42,7 +44,6 @@ from saga_engine.ports.store import (
     AppendReply,
     Creation,
     Entry,
-    Head,
     Held,
     PagePlace,
     Query,
@@ -64,6 +65,7 @@ __all__ = [
     "AckCode",
     "Acquired",
     "Advisor",
+    "Aged",
     "Allowance",
     "Apart",
     "AppendReply",
@@ -80,6 +82,7 @@ __all__ = [
     "DocumentStore",
     "DueDocuments",
     "DueEvent",
+    "EndedStore",
     "Entry",
     "Escalation",
     "EscalationHook",

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
 from saga_engine.ports.documents import DocumentStore
+from saga_engine.ports.ended import EndedStore
 from saga_engine.ports.events import EventStore
 from saga_engine.ports.guards import GuardStore, StopsSeen
+from saga_engine.ports.head import Head
 from saga_engine.ports.queue import WorkStore
 from saga_engine.ports.values import ValueStore
 
@@ -90,22 +92,6 @@ class AppendReply(NamedTuple):
     now_ms: int
     acks: Sequence[Ack]
     late: Mapping[int, asyncio.Future[Ack]] = {}
-
-
-class Head(NamedTuple):
-    """A saga's summary, readable without its journal. Times are Unix milliseconds of the store's clock."""
-
-    saga_id: str
-    status: str
-    epoch: int
-    owner: str
-    owner_ttl_ms: int  # what remains of the owner's lease; 0: it has ended or there is no owner
-    digest: str
-    created_ms: int
-    changed_ms: int
-    length: int
-    messages: int
-    summary: bytes
 
 
 class Query(NamedTuple):
@@ -313,6 +299,10 @@ class Store(Protocol):
 
     def work(self) -> WorkStore:
         """The queue of sagas that need a worker."""
+        ...
+
+    def ended(self) -> EndedStore:
+        """The sagas that have ended, and how they leave the store."""
         ...
 
 

@@ -115,7 +115,7 @@ class Family:
         try:
             head = await self._store.head(saga_id)
         except SagaNotFound:
-            if now_ms - state.steps[index].forward.first_at >= self.keep_ms:
+            if 0 < self.keep_ms <= now_ms - state.steps[index].forward.first_at:
                 why = f"child saga {saga_id} is not in the store (any more): what remains of it is unknown"
                 return ChildEnd(saga_id, "", error=ErrorInfo("child_lost", why, retryable=False), left=["?"])
             return await self._new(state, index, saga_id, queued=queued)

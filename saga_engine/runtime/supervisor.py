@@ -63,9 +63,9 @@ _MAX_LOSSES = 3
 class Supervisor:
     """All sagas that this process drives.
 
-    ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0:
-    unlimited. ``on_wait(saga_id, owner, seconds)`` is called when a take-over has to wait.
-    ``begin_undo`` undoes a child that has completed.
+    ``keep_ms``: how long finished sagas are kept, and ``expire``: whether they then expire by themselves. ``room``: how
+    many sagas of a partition may wait for a worker, 0: unlimited. ``on_wait(saga_id, owner, seconds)`` is called when a
+    take-over has to wait. ``begin_undo`` undoes a child that has completed.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Supervisor:
         *,
         lease_s: float,
         keep_ms: int,
+        expire: bool = True,
         room: int,
         escalation: Escalation,
         advisor: Advisor | None,
@@ -120,7 +121,7 @@ class Supervisor:
             writer=self._writer,
             observers=observers,
             trials=self._trials,
-            keep_ms=keep_ms,
+            keep_ms=keep_ms if expire else 0,
             room=room,
             drives=self._drives,
             lease=self.lease,

@@ -25,6 +25,7 @@ from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.events import BeginLate, Events
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
+from saga_engine.runtime.retention import Purging, keep_purging
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.ticks import Ticks
 
@@ -103,8 +104,10 @@ class Worker:
         partitions: Sequence[int],
         begin_late: BeginLate,
         ticks: Ticks | None = None,
+        purging: Purging | None = None,
     ) -> None:
         self._ticks = ticks
+        self._purging = purging
         self._work = store.work()
         self._supervisor = supervisor
         self._events = Events(store, supervisor, begin_late)
@@ -150,6 +153,9 @@ class Worker:
         rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
         turns = asyncio.create_task(self._take_turns(), name="saga-worker-turns")
         hints = asyncio.create_task(self._listen(), name="saga-worker-hints")
+        beside = [rounds, hints]
+        if self._purging is not None:
+            beside.append(asyncio.create_task(keep_purging(self._purging, self._stopping), name="saga-worker-purging"))
         try:
             await asyncio.shield(turns)
         except asyncio.CancelledError:
@@ -161,10 +167,10 @@ class Worker:
         finally:
             self._stopping.set()  # a client may swallow the one cancellation that is sent
             turns.cancel()
-            rounds.cancel()
-            hints.cancel()
+            for task in beside:
+                task.cancel()
             try:
-                await asyncio.gather(turns, rounds, hints, return_exceptions=True)
+                await asyncio.gather(turns, *beside, return_exceptions=True)
                 await self._give_back()
             finally:
                 self._finished.set()  # also if it is cancelled once more: the code that stops it waits for this

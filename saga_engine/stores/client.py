@@ -26,6 +26,7 @@ _UNCONFIRMED: Final = frozenset(
     {
         "close_lease",
         "document_due",
+        "ended",
         "guard_breaker",
         "guard_counts",
         "guard_good",

@@ -4,8 +4,7 @@ One class serves every server; a remote, an embedded and a fake one differ only 
 saga carry the hash tag of its partition, so everything that a script changes together is in one slot::
 
     saga:{p07}:journal:<id>     list    the records
-    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary messages values tally
-                                        idle
+    saga:{p07}:head:<id>        hash  status epoch owner digest created_ms changed_ms summary messages values tally idle
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:messages:<id>    list    messages waiting
     saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
@@ -27,8 +26,7 @@ saga carry the hash tag of its partition, so everything that a script changes to
     saga:{p07}:mark             string  with a TTL: the write that replicas confirm (see ``connection``)
     saga:meta                   hash    format, partitions
 
-The keys of the guards are in ``guards``, those of large values without a journal here in ``values``; the verbs for
-workers are in ``queue``.
+The keys of guards are in ``guards``, of large values without a journal in ``values``; the queue's verbs in ``queue``.
 """
 
 from __future__ import annotations
@@ -67,6 +65,7 @@ from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
 from saga_engine.stores.documents import RedisDocuments
 from saga_engine.stores.durability import demand
+from saga_engine.stores.ended import RedisEnded
 from saga_engine.stores.events import RedisEvents
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned, sought
@@ -531,7 +530,7 @@ class RedisStore:
             self._namespace,
             self._status,
             self._driven,
-            saga_keys=self._tally_and_head,
+            saga_keys=partial(self._journal_and_head, kind="tally"),
             stop_keys=[f"{tag}stops" for tag in self._tags],
         )
 
@@ -546,6 +545,10 @@ class RedisStore:
     def documents(self) -> RedisDocuments:
         """Named documents, on the connections that do not carry the journal."""
         return RedisDocuments(self._mender, self._namespace)
+
+    def ended(self) -> RedisEnded:
+        """The sagas that have ended, on the connections that do not carry the journal."""
+        return RedisEnded(self._mender, self._tags, self._heads_of)
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")
@@ -579,11 +582,8 @@ class RedisStore:
             raise self._not_found(ascii(saga_id)[1:-1]) from error
         return f"{tag}{kind}:{saga_id}"
 
-    def _journal_and_head(self, saga_id: str) -> Sequence[str]:
-        return [self._key("journal", saga_id), self._key("head", saga_id)]
-
-    def _tally_and_head(self, saga_id: str) -> Sequence[str]:
-        return [self._key("tally", saga_id), self._key("head", saga_id)]
+    def _journal_and_head(self, saga_id: str, kind: str = "journal") -> Sequence[str]:
+        return [self._key(kind, saga_id), self._key("head", saga_id)]
 
     def _not_found(self, saga_id: str) -> SagaNotFound:
         return SagaNotFound(

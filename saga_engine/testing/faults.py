@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Acquired,
         AppendReply,
         DocumentStore,
+        EndedStore,
         Entry,
         EventStore,
         GuardStore,
@@ -292,6 +293,10 @@ class FaultyStore:
     def event_store(self) -> EventStore:
         """That of the inner store, with a fault point around each verb: ``event_send``, ``event_register``, ..."""
         return cast("EventStore", _FaultyVerbs(self.inner.event_store(), self.faults, "event"))
+
+    def ended(self) -> EndedStore:
+        """That of the inner store, with a fault point around each verb: ``ended_purge``, ``ended_hold``, ..."""
+        return cast("EndedStore", _FaultyVerbs(self.inner.ended(), self.faults, "ended"))
 
     def work(self) -> WorkStore:
         """That of the inner store, with a fault point around each verb: ``work_take``, ``work_reclaim``, ..."""
