@@ -26,6 +26,7 @@ from saga_engine.execution.retention import Retention
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.archive import Archive
+from saga_engine.runtime.claims import Claims
 
 _log = logging.getLogger("saga_engine.retention")
 
@@ -59,7 +60,7 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class _Ties:
-    """The other sagas that a journal names. ``sources``: its parent, and the saga whose effects it has."""
+    """The other sagas of one: its parent, the ``origin`` of its effects, who took over its own, and its children."""
 
     parent: str
     origin: str
@@ -145,7 +146,7 @@ class Purging:
 
     async def _needed(self, head: Head, records: Sequence[AnyRecord], now_ms: int) -> str | None:
         """Why a saga must stay for the sake of others."""
-        ties = _ties(records)
+        ties = await self._ties(records)
         if ties.parent and await self._head(ties.parent) is not None:
             return PARENT
         if ties.origin and await self._head(ties.origin) is not None:
@@ -169,27 +170,29 @@ class Purging:
                 continue
             if not self._rules.due(found.status, found.changed_ms, now_ms):
                 return HEIR
-            theirs = _ties([decode(piece) for piece in await self._store.read(heir)])
+            theirs = await self._ties([decode(piece) for piece in await self._store.read(heir)])
             if await self._needed_below(theirs, now_ms, seen) is not None:
                 return HEIR
         return None
+
+    async def _ties(self, records: Sequence[AnyRecord]) -> _Ties:
+        started = started_of(records)
+        given = [record.to for record in records if isinstance(record, EffectTransferred)]
+        # The journal of a saga that had ended does not name its forks: their claims do.
+        claimed = await Claims(self._store.guard_store(), started.saga_id).owners()
+        waits = [record for record in records if isinstance(record, StepWaiting) and record.on == "child"]
+        return _Ties(
+            parent=started.parent.saga if started.parent is not None else "",
+            origin=started.undo_of or started.fork_of,
+            heirs=frozenset([*given, *claimed.values()]),
+            children=frozenset(str(wait.about["saga"]) for wait in waits),
+        )
 
     async def _head(self, saga_id: str) -> Head | None:
         try:
             return await self._store.head(saga_id)
         except SagaNotFound:
             return None
-
-
-def _ties(records: Sequence[AnyRecord]) -> _Ties:
-    started = started_of(records)
-    waits = [record for record in records if isinstance(record, StepWaiting) and record.on == "child"]
-    return _Ties(
-        parent=started.parent.saga if started.parent is not None else "",
-        origin=started.undo_of or started.fork_of,
-        heirs=frozenset(record.to for record in records if isinstance(record, EffectTransferred)),
-        children=frozenset(str(wait.about["saga"]) for wait in waits),
-    )
 
 
 async def purge_all(purging: Purging, *, dry_run: bool = False) -> Purged:

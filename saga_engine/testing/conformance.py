@@ -27,6 +27,7 @@ from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
 from saga_engine.testing.document_conformance import DocumentConformance
+from saga_engine.testing.ended_conformance import EndedConformance
 from saga_engine.testing.event_conformance import EventConformance
 from saga_engine.testing.queue_conformance import WorkConformance
 from saga_engine.testing.reservation_conformance import ReservationConformance
@@ -575,7 +576,7 @@ class _Beside(EventConformance, DocumentConformance, ReservationConformance, Wor
     """The laws of what lies beside the journals."""
 
 
-class StoreConformance(_Journal, _Leases, _Mail, _Lists, _Beside):
+class StoreConformance(_Journal, _Leases, _Mail, _Lists, _Beside, EndedConformance):
     """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

@@ -2,6 +2,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "saga_engine.testing.conformance",
+    "saga_engine.testing.ended_conformance",
     "saga_engine.testing.event_conformance",
     "saga_engine.testing.guard_conformance",
     "saga_engine.testing.queue_conformance",
