@@ -64,8 +64,8 @@ class Settings:
     otlp: str = ""
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
-    #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``; its
-    #: folder, from which paths in them count; and its name, for messages.
+    #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``,
+    #: ``[retention]``; its folder, from which paths in them count; and its name, for messages.
     policy: Mapping[str, Any] = field(default_factory=dict)
     tool_options: Mapping[str, Any] = field(default_factory=dict)
     http_tools: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +76,7 @@ class Settings:
     secrets: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
+    retention: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
     #: The files, the operator's first. Policies, allowed secrets and options of tools of all of them apply.
@@ -224,6 +225,7 @@ _TABLES: Final = {
     "secrets": "secrets",
     "limits": "limits",
     "server": "server",
+    "retention": "retention",
 }
 _NAMES: Final = tuple(
     each.name

@@ -15,7 +15,7 @@ from saga_engine.core.records import EffectTransferred
 from saga_engine.errors import SagaNotFound, SettingInvalid
 from saga_engine.execution.retention import Retention, age_of, retention_of
 from saga_engine.runtime import retention as purging
-from tests.children import DONE, STUCK, WAIT, book, booking, kid, opened, pay, plan, reaches, refund, unbook
+from tests.children import DONE, STUCK, WAIT, book, booking, kid, opened, pay, plan, reaches, refund, unbook, until
 
 TOOLS = [book, unbook, pay, refund]
 #: Every ended saga is old enough, or those that completed, or those that were undone.
@@ -138,9 +138,11 @@ async def test_workers_purge_by_the_rules(url: str) -> None:
         await engine.run(plan(booking(1, 1)), saga_id="old")
     async with Coordinator.open(url, [], retention=ALL, keep_finished_s=0.001) as engine:
         working = asyncio.create_task(engine.work())
-        async with asyncio.timeout(30):
-            while await stored(engine):
-                await asyncio.sleep(0.01)
+
+        async def gone() -> bool:
+            return not await stored(engine)
+
+        await until(gone)
     await working
 
 

@@ -29,6 +29,7 @@ from saga_engine.cli.logs import CHOSEN, logged
 from saga_engine.cli.mcp import mcp
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
 from saga_engine.cli.plan import plan
+from saga_engine.cli.purge import purge
 from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
 from saga_engine.cli.schedule import app as schedule
@@ -76,6 +77,7 @@ for _name, _body, _about in (
     ("amend", amend, "Add steps to a running saga."),
     ("fork", fork, "Run a changed plan; reuse unchanged steps."),
     ("undo", undo, "Undo a saga that has completed."),
+    ("purge", purge, "Remove sagas that ended long ago."),
     ("check", check, "Check a plan; nothing runs."),
     ("simulate", simulate, "Simulate every failure of a plan."),
     ("plan", plan, "Ask a model for a plan for a goal."),

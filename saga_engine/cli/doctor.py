@@ -83,6 +83,7 @@ def doctor(
     try:
         settings = settings_for(store, tools)
         body["settings"] = _in_force(settings, {"store": store, "tools": tools}) | _limits(settings, findings)
+        body["settings"] |= _retention(settings, findings)
     except SagaError as error:
         findings.append(_of(error, "settings"))
     else:
@@ -185,6 +186,38 @@ def _limits(settings: Settings, findings: list[Finding]) -> dict[str, dict[str, 
         value = getattr(limits, name)
         source = "default" if value == getattr(NO_LIMITS, name) else "saga.toml"
         found[f"limits.{name}"] = {"value": value, "from": source}
+    return found
+
+
+def _retention(settings: Settings, findings: list[Finding]) -> dict[str, dict[str, Any]]:
+    """The rules for ended sagas, if there are any; an archive that cannot be written is a finding."""
+    from saga_engine.cli.retention import retention_in
+    from saga_engine.errors import SettingInvalid
+    from saga_engine.execution.retention import STATUSES
+
+    try:
+        rules = retention_in(settings)
+    except SettingInvalid as error:
+        findings.append(_of(error, "retention"))
+        return {}
+    if rules is None:
+        return {}
+    source = {name: "saga.toml" if name in settings.retention else "keep_finished_s" for name in STATUSES}
+    found: dict[str, dict[str, Any]] = {
+        f"retention.{name}": {"value": rules.age_ms.get(status, 0) / 1000, "from": source[name]}
+        for name, status in STATUSES.items()
+    }
+    found["retention.archive"] = {
+        "value": str(rules.archive or ""),
+        "from": "saga.toml" if rules.archive else "default",
+    }
+    if rules.archive is not None:
+        there = next(folder for folder in (rules.archive, *rules.archive.absolute().parents) if folder.exists())
+        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            findings.append(Finding("ok", "retention", f"sagas are archived in {rules.archive} before they are purged"))
+        else:
+            text = f"the archive {rules.archive} cannot be written, so no saga is purged"
+            findings.append(Finding("error", "retention", text, f"make {there} a folder that the workers may write to"))
     return found
 
 

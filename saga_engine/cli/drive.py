@@ -135,6 +135,10 @@ def configured(settings: Settings) -> dict[str, Any]:
         from saga_engine.planner.settings import planner_settings
 
         found["planner"] = planner_settings(settings.planner, base=settings.origin("planner")[0])
+    if settings.holding("retention"):
+        from saga_engine.cli.retention import retention_in
+
+        found["retention"] = retention_in(settings)
     return found
 
 

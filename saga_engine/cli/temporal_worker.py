@@ -31,6 +31,8 @@ def run_temporal_worker(
     from saga_engine.cli.output import document, note, shown, stdout_kept_clean
 
     guards = configured(settings)
+    if guards.pop("retention", None) is not None:
+        note("warning: [retention] is for sagas in a store; Temporal keeps these for its namespace's retention period")
 
     async def work() -> None:
         from saga_engine.api.temporal import serve

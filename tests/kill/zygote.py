@@ -26,6 +26,7 @@ from tests.kill import (
     growing_child,
     image_child,
     late_child,
+    purge_child,
     session_child,
     worker_child,
 )
@@ -40,6 +41,7 @@ _PLAYERS = {
     "workers": worker_child.main,
     "images": image_child.main,
     "late": late_child.main,
+    "purge": purge_child.main,
 }
 
 

@@ -253,6 +253,27 @@ OF_STORES = [
         (("if record.v > VERSION:", "if False:"),),
         quick=True,
     ),
+    # 70
+    Mutation(
+        "tests/kill/test_purge.py::test_no_saga_is_lost_whoever_purges_is_killed",
+        "a saga is not archived before it is purged",
+        "saga_engine/runtime/retention.py",
+        (("            if self._archive is not None:\n", "            if False:\n"),),
+    ),
+    Mutation(
+        "tests/test_retention.py::test_a_saga_and_what_took_over_its_effects_leave_in_order",
+        "an undo leaves before the saga whose effects it has",
+        "saga_engine/runtime/retention.py",
+        (("            return ORIGIN\n", "            pass\n"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_retention.py::test_a_child_stays_as_long_as_its_parent",
+        "a child leaves before its parent",
+        "saga_engine/runtime/retention.py",
+        (("            return PARENT\n", "            pass\n"),),
+        quick=True,
+    ),
     # 20
     Mutation(
         "tests/ground/test_wheel.py::test_the_wheel_runs_the_articles_plan",
