@@ -161,15 +161,11 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``docs/python-api.md`` has a table of the arguments. ``tools``: functions or a registry. ``on_escalation``:
-        hooks for each open question. ``secrets``: the names that plans may pass, by tool (None: all).
-
-        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
-        ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
+        ``docs/python-api.md`` has a table of the arguments. Raises ``StoreUrlInvalid``, ``StoreUnavailable``,
+        ``DurabilityInsufficient``, ``ToolInvalid``, ``SettingInvalid``, or ``PlannerUnavailable`` (no such model).
         """
         rules, limits, planning = rules_from(policy, limits, planner)
-        if isinstance(retention, Mapping):
-            retention = retention_of(retention, keep_finished_s)
+        kept = retention_of(retention, keep_finished_s) if isinstance(retention, Mapping) else retention
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = await declared_tools(tools, sources)
         registry = as_configured(declared, tool_options, secrets, max_output_bytes)
@@ -197,7 +193,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             declared=declared,
             tool_options=tool_options,
             limits=limits,
-            retention=retention,
+            retention=kept,
         )
         try:
             yield coordinator
