@@ -113,8 +113,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=100, help="calls of each way in a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path.cwd(),
+        help="where both stores are; in memory (/dev/shm) no disk is measured",
+    )
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="saga-bench-", dir=Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory(prefix="saga-bench-", dir=args.folder) as folder:
         found = asyncio.run(measure(Path(folder), args.calls, args.rounds))
     middle = {name: statistics.median(laps) for name, laps in found.items()}
     added = middle["gateway"] - middle["direct"]

@@ -9,7 +9,7 @@ from pydantic_ai.mcp import MCPToolset
 
 
 async def main(task: str) -> None:
-    saga = MCPToolset(StdioTransport("saga", ["mcp", "--id", "trip-7"]), read_timeout=120)
+    saga = MCPToolset(StdioTransport("saga", ["mcp", "--id", "trip-7"]), init_timeout=60, read_timeout=120)
     agent = Agent("openai-chat:gpt-4.1-mini", instructions="You book rooms.", toolsets=[saga])
     async with agent:
         result = await agent.run(task)

@@ -91,7 +91,7 @@ def drive(
     with stdout_kept_clean(), progress.reported_logs():
         opening = store_opened(settings, tools, progress, guards, observed=not lasting, meters=meters)
         job = _drive(opening, settings, work, progress)
-        return _run_lasting(job) if lasting else asyncio.run(job)
+        return run_lasting(job) if lasting else asyncio.run(job)
 
 
 def drive_any(
@@ -106,7 +106,8 @@ def drive_any(
         return asyncio.run(_drive(sagas_there(settings, tools, progress), settings, work, progress))
 
 
-def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
+def run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
+    """Run what lasts: on uvloop if it is installed, and with the objects loaded so far frozen for the collector."""
     import gc
     import importlib.util
 

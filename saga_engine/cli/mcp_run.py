@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.drive import configured, on_stop_signals, store_opened
+from saga_engine.cli.drive import configured, on_stop_signals, run_lasting, store_opened
 from saga_engine.cli.limits import limits_of
 from saga_engine.cli.output import data
 from saga_engine.cli.progress import Progress
@@ -129,7 +129,7 @@ def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: Pla
                 serving.result()
 
     with progress.reported_logs():
-        asyncio.run(run())
+        run_lasting(run())
 
 
 def run_http(
@@ -169,7 +169,7 @@ def run_http(
             await serve_http(face, listening, stopped, desks.close)
 
     with listening, progress.reported_logs():
-        asyncio.run(run())
+        run_lasting(run())
 
 
 def _desks(coordinator: Coordinator, life: Life, own: str) -> Desks:

@@ -38,7 +38,11 @@ FRAMEWORKS = (
     Framework("crewai", ("crewai", "crewai-tools[mcp]"), ("crewai", "crewai-tools", "mcp")),
     Framework("agentscope", ("agentscope",), ("agentscope", "mcp")),
     # It imports packages that it does not require, and a name that mcp 2 has not.
-    Framework("qwen_agent", ("qwen-agent[mcp]", "mcp<2", "numpy", "soundfile", "tqdm"), ("qwen-agent", "mcp")),
+    Framework(
+        "qwen_agent",
+        ("qwen-agent[mcp]", "mcp<2", "numpy", "python-dateutil", "soundfile", "tqdm"),
+        ("qwen-agent", "mcp"),
+    ),
 )
 
 
