@@ -112,3 +112,34 @@ async def test_an_agent_that_was_killed_waits_on(tmp_path: Path) -> None:
     async with Coordinator.open(url, [refund], on_escalation=()) as engine:
         assert (await engine.undo("s")).status == "COMPENSATED"  # type: ignore[union-attr]
     assert REFUNDED == [9]
+
+
+async def test_an_event_that_comes_too_late_for_an_agent_is_given_back_once(tmp_path: Path) -> None:
+    """After the time-out of an agent's wait, its ``on_late`` runs once for each event; a repeat begins nothing."""
+    url = f"embedded://{tmp_path}"
+    async with Coordinator.open(url, [refund, look], on_escalation=()) as engine:
+        async with engine.session("s") as session:
+            with pytest.raises(CallFailed):
+                await session.wait_for("paid", timeout_s=0.01, on_late=REFUND)
+            for wrong in (("nobody", {}), ("look", {}), ("refund", {"sum": "$output.step_9.sum["})):
+                with pytest.raises(PlanInvalid):
+                    await session.wait_for("paid", on_late=wrong)
+        late = await engine.send_event("paid", "s", {"sum": 7}, event_id="e1")
+        assert late.disposition == "handled"
+        assert (await engine.send_event("paid", "s", {"sum": 7}, event_id="e1")).repeated
+        handled = await engine.resume(late.late_saga)
+        assert (handled.status, REFUNDED) == ("COMPLETED", [7])
+        assert (await engine.show("s")).status == "COMPLETED"
+
+
+async def test_the_event_of_an_agent_whose_session_is_undone_is_given_back(tmp_path: Path) -> None:
+    """An agent that gave up while it waited: what comes for it then is given back, by a saga of its own."""
+    async with Coordinator.open(f"embedded://{tmp_path}", [refund], on_escalation=()) as engine:
+        with pytest.raises(TimeoutError):
+            async with engine.session("s") as session:
+                async with asyncio.timeout(0.2):
+                    await session.wait_for("paid", on_late=REFUND)
+        assert (await engine.show("s")).status == "COMPENSATED"
+        late = await engine.send_event("paid", "s", {"sum": 9})
+        assert (await engine.resume(late.late_saga)).status == "COMPLETED"
+        assert REFUNDED == [9]

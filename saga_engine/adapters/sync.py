@@ -101,9 +101,10 @@ class SyncSession:
         timeout_s: float | None = None,
         on_timeout: Mapping[str, Any] | None = None,
         undo: tuple[str, Mapping[str, Any]] | None = None,
+        on_late: tuple[str, Mapping[str, Any]] | None = None,
     ) -> Any:
         """Run ``Session.wait_for`` and wait for it."""
-        wait_for = functools.partial(self.session.wait_for, event, key=key, schema=schema)
+        wait_for = functools.partial(self.session.wait_for, event, key=key, schema=schema, on_late=on_late)
         return self.run(lambda: wait_for(timeout_s=timeout_s, on_timeout=on_timeout, undo=undo))
 
     def saga(

@@ -17,7 +17,7 @@ from saga_engine.core.masking import Mask, mask_of
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Made
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.bindings import Binder, OwnBinder, Template
 from saga_engine.plan.compiled import WithoutList
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.values import cut, digest
@@ -33,8 +33,8 @@ class LateCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a wait that is over leaves for late events.
 
     ``params`` bind the event, as the output of ``step``, and what the other fields hold of the saga. ``hidden``: texts
-    that no view of the saga shows. ``token`` is the saga's alone, so nobody else can choose the id of the saga that
-    handles an event.
+    that no view of the saga shows. ``session``: the params bind as those of a session's undos. ``token`` is the saga's
+    alone, so nobody else can choose the id of the saga that handles an event.
     """
 
     saga: str
@@ -48,6 +48,7 @@ class LateCall(msgspec.Struct, frozen=True, omit_defaults=True):
     end: dict[str, Any] = {}
     key: str = ""
     hidden: list[str] = []
+    session: bool = False
 
     def saga_id(self, event: str) -> str:
         """The id of the saga that handles an event: one event has one."""
@@ -85,13 +86,15 @@ def late_call(state: State, index: int) -> LateCall | None:
         end=dict(scope.end),
         key=state.key(index, FORWARD),
         hidden=[] if mask is None else [*mask.texts()],
+        session=state.session,
     )
 
 
 def with_event(call: LateCall, payload: Any) -> LatePlan:
     """The plan for one event. Raises ``BindingUnresolved`` if the event lacks what the call binds."""
     keys = {key: index for index, key in enumerate(call.steps)}
-    found = Binder(keys, Problems(), end=True).template(call.params, call.step, ()).resolve(_Given(call, payload))
+    binder = OwnBinder({}, Problems()) if call.session else Binder(keys, Problems(), end=True)
+    found = binder.template(call.params, call.step, ()).resolve(_Given(call, payload))
     mask = Mask({}, call.hidden)
     params = {name: f"$input.params[{number}]" for number, name in enumerate(found)}
     made = {

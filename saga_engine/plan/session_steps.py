@@ -137,7 +137,16 @@ def compile_builtin(
         deps=deps,
         data_deps=frozenset(deps),
         builtin=word,
+        late=_late(key, values, params[word], catalog) if word == "wait" else None,
     )
+
+
+def _late(key: str, values: Template, body: Mapping[str, Any], catalog: ToolCatalog | None) -> CompiledRollback | None:
+    """The call for an event that comes after its wait is over; it binds as the undo of the wait."""
+    call = body.get("on_late")
+    if call is None:
+        return None
+    return _rollback(key, call["tool"], call.get("params") or {}, values, catalog, None, None)
 
 
 def _rollback(  # noqa: PLR0917

@@ -215,8 +215,24 @@ def with_undo(record: r.CallAdded, undo: tuple[Any, Mapping[str, Any]], catalog:
     if spec.effect == "read":
         message = f"the undo {cut(name, 80)} only reads, so it undoes nothing"
         raise PlanInvalid([Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back")])
-    sensitive = {spec.name: list(spec.sensitive)} if spec.sensitive else {}
+    sensitive = record.sensitive | ({spec.name: list(spec.sensitive)} if spec.sensitive else {})
     made = msgspec.structs.replace(record, undo=name, undo_params=params, read=False, sensitive=sensitive)
+    Growth.call_of(made, 0, {}, catalog)
+    return made
+
+
+def with_late(record: r.CallAdded, call: tuple[Any, Mapping[str, Any]], catalog: ToolCatalog) -> r.CallAdded:
+    """The record of a wait whose late events are handled by this tool. Raises ``PlanInvalid``, ``ValueNotJson``."""
+    name, params = name_of(call[0]), plain(dict(call[1]))
+    spec = catalog.spec(name)
+    if spec is None:
+        raise PlanInvalid([Problem("tool-unknown", "$.on_late", f"there is no tool {cut(name, 80)}")])
+    if spec.effect == "read":
+        message = f"{cut(name, 80)}, the call for a late event, only reads, so it takes nothing back"
+        raise PlanInvalid([Problem("rollback-reads", "$.on_late", message, "name the tool that takes the effect back")])
+    body = {**record.params["wait"], "on_late": {"tool": name, "params": params}}
+    sensitive = record.sensitive | ({spec.name: list(spec.sensitive)} if spec.sensitive else {})
+    made = msgspec.structs.replace(record, params={"wait": body}, sensitive=sensitive)
     Growth.call_of(made, 0, {}, catalog)
     return made
 

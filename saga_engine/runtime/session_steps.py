@@ -17,7 +17,7 @@ from saga_engine.plan.model import Plan
 from saga_engine.plan.parser import Source, read_source
 from saga_engine.plan.session_steps import builtin_body
 from saga_engine.plan.values import cut, plain
-from saga_engine.runtime.session_calls import call_record, with_undo
+from saga_engine.runtime.session_calls import call_record, with_late, with_undo
 
 if TYPE_CHECKING:
     from saga_engine.core.state import State
@@ -136,14 +136,19 @@ class SessionSteps:
         timeout_s: float | None = None,
         on_timeout: Mapping[str, Any] | None = None,
         undo: tuple[str, Mapping[str, Any]] | None = None,
+        on_late: tuple[str, Mapping[str, Any]] | None = None,
     ) -> Any:
         """Wait for an event from outside, as a ``wait`` step of a plan does; returns its payload.
 
         ``undo``: the tool that undoes what the event stands for, and its params, in which ``"$output.sum"`` is a field
-        of the payload. Raises ``CallFailed`` (``wait_timed_out``) after ``timeout_s``; else as ``call``.
+        of the payload. ``on_late``: the same for an event that comes after the time-out or the undo of the session; a
+        saga of its own makes that call, once for each event. Raises ``CallFailed`` (``wait_timed_out``) after
+        ``timeout_s``; else as ``call``.
         """
         body = {"event": event, "key": key, "schema": schema, "timeout_s": timeout_s, "on_timeout": on_timeout}
         record = builtin_record("wait", body)
+        if on_late is not None:
+            record = with_late(record, on_late, self.catalog)
         if undo is not None:
             record = with_undo(record, undo, self.catalog)
         return await self._result(await self._placed(record), record)
