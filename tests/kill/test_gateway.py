@@ -106,6 +106,7 @@ def test_after_a_kill_the_world_is_as_before(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_every_kill_the_world_is_as_before(
