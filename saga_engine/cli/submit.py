@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,9 +126,11 @@ def _submitted(
     from saga_engine.cli.output import note
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted, PlanInvalid
+    from saga_engine.tools.trace_context import called_from
 
     async def submitted(coordinator: Engine) -> SagaResult:
-        handle = await coordinator.submit(**given)
+        with called_from(os.environ.get("TRACEPARENT")):
+            handle = await coordinator.submit(**given)
         return await handle.wait()
 
     async def work(coordinator: Engine) -> Driven:

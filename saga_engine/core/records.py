@@ -37,7 +37,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     reuses, ``undo_of`` that of the completed one that it undoes. ``limits`` are the operator's on that day; None: no
     other than the engine's. ``tags`` are the saga's own, beside those of its plan. ``template`` is the
     ``NAME@VERSION`` of the template that its plan comes from. ``parent`` waits for its end. ``traceparent`` is the span
-    of the code that submitted it, or of its parent (W3C Trace Context), if spans were exported there.
+    of the code or request that submitted it, or of its parent (W3C Trace Context).
     """
 
     saga_id: str

@@ -25,7 +25,7 @@ from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaNotFound, Un
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
-from saga_engine.gateway.visit import visit_of
+from saga_engine.gateway.visit import traced, visit_of
 from saga_engine.plan.model import Plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.schema import plan_schema
@@ -85,7 +85,7 @@ class EngineFace:
             version=__version__,
             instructions=INSTRUCTIONS,
             on_list_tools=self._listed,
-            on_call_tool=self._call,
+            on_call_tool=traced(self._call),
         )
 
     async def serve(self, read_stream: Any, write_stream: Any) -> None:

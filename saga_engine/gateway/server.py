@@ -20,7 +20,7 @@ from saga_engine.gateway.elicitation import Clients, can_be_asked
 from saga_engine.gateway.offer import Offered, offered, servers_in
 from saga_engine.gateway.own_tools import INSTRUCTIONS, OWN_TOOLS, call_own, is_own
 from saga_engine.gateway.parts import MOST_BYTES
-from saga_engine.gateway.visit import is_gone, visit_of
+from saga_engine.gateway.visit import is_gone, traced, visit_of
 from saga_engine.gateway.work import Call, EndPolicy, Pending, Work
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Offer:
     def server(self, call: CallHandler) -> Server:
         """The SDK's server, which gives the calls to ``call``."""
         return Server(
-            "saga", version=__version__, instructions=INSTRUCTIONS, on_list_tools=self.listed, on_call_tool=call
+            "saga", version=__version__, instructions=INSTRUCTIONS, on_list_tools=self.listed, on_call_tool=traced(call)
         )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from saga_engine.tools.trace_context import called_from
 
 #: Where a request's ASGI scope has it.
 KEY: Final = "saga_engine.visit"
@@ -23,6 +26,16 @@ def visit_of(ctx: Any) -> Visit | None:
     scope = getattr(ctx.request, "scope", None)
     found = None if scope is None else scope.get(KEY)
     return found if isinstance(found, Visit) else None
+
+
+def traced(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The handler of calls: a saga that begins within one is in the trace that the client's ``_meta`` names."""
+
+    async def handle(ctx: Any, params: Any) -> Any:
+        with called_from((ctx.meta or {}).get("traceparent")):
+            return await call(ctx, params)
+
+    return handle
 
 
 def is_gone(ctx: Any) -> bool:

@@ -53,6 +53,7 @@ from saga_engine.runtime.takeover import FromJournal, FromQueue, FromSleep, From
 from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.watchdog import Watchdog
 from saga_engine.runtime.writer import JournalWriter
+from saga_engine.tools.trace_context import CALLER
 
 _log = logging.getLogger("saga_engine")
 
@@ -187,9 +188,12 @@ class Supervisor:
         """
         self._still_open()
         require_secrets(submission.compiled)
-        if self._spans is not None:
-            parent = "" if submission.parent is None else submission.parent.saga
-            submission = msgspec.structs.replace(submission, traceparent=self._spans.caller(parent))
+        parent = "" if submission.parent is None else submission.parent.saga
+        caller = "" if self._spans is None else self._spans.caller(parent)
+        if not parent:
+            caller = caller or CALLER.get()  # a process that exports nothing submits for one that does
+        if caller:
+            submission = msgspec.structs.replace(submission, traceparent=caller)
         saga = Running(submission.saga_id, digest=submission.digest, link=link, detached=detach, queued=queued)
         return self.take_over(saga, FromSubmission(submission, reused, detach))
 

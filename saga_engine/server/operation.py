@@ -18,6 +18,7 @@ from saga_engine.server.bodies import json_of
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import NOBODY, Identity
 from saga_engine.server.keys import NO_KEY, Answer, Keyed, hashed, shown_again
+from saga_engine.tools.trace_context import called_from
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -96,7 +97,8 @@ class Operation:
             body = None if checks is None else await self._body(request, checks)
             incoming = Incoming(request, desk, identity, desk.engine_of(identity), query, body)
             key = request.headers.get("idempotency-key") if self.keyed else None
-            found = await (self.handle(incoming) if key is None else self._once(incoming, key))
+            with called_from(request.headers.get("traceparent")):
+                found = await (self.handle(incoming) if key is None else self._once(incoming, key))
             return found if isinstance(found, Response) else json_response(found)
 
         return endpoint

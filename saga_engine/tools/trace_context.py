@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
+
+_MOST_CHARS: Final = 256
 
 
 class SpanContext(NamedTuple):
@@ -32,6 +36,26 @@ class CallContext(NamedTuple):
 
 #: The call that is under way here; None: no call, or spans are off.
 CALL: Final[ContextVar[CallContext | None]] = ContextVar("saga_engine_call", default=None)
+
+
+#: The ``traceparent`` that the request under way came with, over HTTP or MCP or from the shell; empty: none.
+CALLER: Final[ContextVar[str]] = ContextVar("saga_engine_caller", default="")
+
+
+@contextmanager
+def called_from(traceparent: object) -> Iterator[None]:
+    """Sagas that are submitted within are in the trace of the caller. What is no ``traceparent`` changes nothing.
+
+    W3C Trace Context: a header that is invalid is ignored, never an error of its request.
+    """
+    if not isinstance(traceparent, str) or len(traceparent) > _MOST_CHARS or parsed(traceparent) is None:
+        yield
+        return
+    ours = CALLER.set(traceparent)
+    try:
+        yield
+    finally:
+        CALLER.reset(ours)
 
 
 class Traced(Protocol):

@@ -270,3 +270,13 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(cli):
     process.stdout.close()
     _, err = process.communicate(timeout=60)
     assert err == ""
+
+
+def test_a_saga_is_in_the_trace_of_the_shell(cli, book):
+    """TRACEPARENT of the command's environment is journalled with the submission; what is none is left out."""
+    caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    cli.plan("trip.json", book("a"))
+    for saga_id, given in (("traced", caller), ("plain", "none")):
+        assert cli("submit", "trip.json", "--id", saga_id, *WITH, "--detach", env={"TRACEPARENT": given}).code == 0
+    found = [cli("history", each, "--json").json["records"][0].get("traceparent", "") for each in ("traced", "plain")]
+    assert found == [caller, ""]

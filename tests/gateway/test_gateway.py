@@ -290,3 +290,17 @@ async def test_a_saga_that_an_operator_cancels(world: World) -> None:
         assert world.bookings == {}
         assert about(await it.call("book", guest="Bo"))["saga_id"] == "desk.2"
         assert [*world.bookings.values()] == ["Bo"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_the_saga_of_an_agent_is_in_the_trace_of_its_first_call(world: World, mode: Any) -> None:
+    """`traceparent` in the client's `_meta` is the parent of the saga's spans; what is none changes nothing."""
+    caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    found = []
+    for given in (caller, "no trace"):
+        async with engine(server(world, ways={"legacy": mode == "legacy"})) as coordinator:
+            async with agent(coordinator, mode=mode) as it:
+                await it.client.call_tool("book", {"guest": "Ada"}, meta={"traceparent": given})
+            (head,) = (await coordinator.search(limit=10)).sagas
+            found.append((await coordinator.history(head.saga_id))[0].get("traceparent", ""))
+    assert found == [caller, ""]

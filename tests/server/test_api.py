@@ -352,3 +352,14 @@ async def over(api: Api, path: str) -> dict[str, object]:
         found = await api.get(path)
         if found["status"] == "ended":
             return found
+
+
+async def test_the_trace_of_a_request_is_that_of_its_saga() -> None:
+    """`traceparent` is journalled with the submission; one that is invalid, or of another request, changes nothing."""
+    caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with worked() as (server, coordinator):
+        api = await server.api()
+        for saga_id, given in (("one", caller), ("two", "00-x"), ("three", "")):
+            await api.post("/v1/sagas", {"plan": BOOK, "saga_id": saga_id}, headers={"traceparent": given})
+        found = {each: (await coordinator.history(each))[0].get("traceparent", "") for each in ("one", "two", "three")}
+    assert found == {"one": caller, "two": "", "three": ""}
