@@ -36,7 +36,7 @@ _AT_ONCE: Final = 10
 _CLAIM_MS: Final = 30_000
 _LOOK_S: Final = 5.0
 _PAGE: Final = 1000
-_FAILURES_KEPT: Final = 1000
+_LISTED: Final = 1000
 _KEEP_MS: Final = 7 * 24 * 3600 * 1000
 
 Action = Literal["resume", "cancel", "resolve"]
@@ -45,7 +45,7 @@ Action = Literal["resume", "cancel", "resolve"]
 class Job(msgspec.Struct):
     """A job and its report. ``counts``: how many sagas came out how: ``done``, or an error's code.
 
-    ``failures`` are the first thousand sagas that were not done.
+    ``successes`` are the first thousand sagas that were done, ``failures`` the first thousand that were not.
     """
 
     id: str
@@ -58,6 +58,7 @@ class Job(msgspec.Struct):
     note: str = ""
     worked: int = 0
     counts: dict[str, int] = {}
+    successes: list[str] = []
     failures: list[dict[str, str]] = []
     created_ms: int = 0
     ended_ms: int = 0
@@ -190,7 +191,9 @@ class Jobs:
             counts = Counter(job.counts)
             for saga_id, error in found:
                 counts["done" if error is None else error.code] += 1
-                if error is not None and len(job.failures) < _FAILURES_KEPT:
+                if error is None:
+                    job.successes += [saga_id] if len(job.successes) < _LISTED else []
+                elif len(job.failures) < _LISTED:
                     job.failures.append({"saga_id": saga_id, "code": error.code, "message": error.message[:500]})
             job.counts, job.worked = dict(counts), job.worked + len(batch)
             if job.worked >= len(job.sagas):

@@ -218,6 +218,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         sagas=COUNT,
         worked=COUNT,
         counts={"type": "object", "additionalProperties": COUNT},
+        successes=listed(ID),
         failures=listed(given(saga_id=TEXT, code=TEXT, message=TEXT)),
         decision=TEXT,
         kind=TEXT,

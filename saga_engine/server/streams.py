@@ -15,7 +15,7 @@ from saga_engine.server import views
 from saga_engine.server.operation import Incoming
 from saga_engine.server.problems import problem_of
 
-#: A comment is sent after so many seconds of silence; then the token is checked again, too.
+#: A comment is sent after so many seconds of silence. The token is checked as often, also while events come.
 BEAT_S: Final = 10.0
 _LOOK_S: Final = 1.0
 _OPENING: Final = b"retry: 1000\n\n"
@@ -103,19 +103,23 @@ async def _beating(incoming: Incoming, events: AsyncGenerator[bytes, None]) -> A
     yield _OPENING
     draining = asyncio.ensure_future(incoming.desk.draining.wait())
     coming: asyncio.Future[bytes | None] | None = None
+    loop = asyncio.get_running_loop()
+    checked_s = loop.time()
     try:
         while True:
             if coming is None:
                 coming = asyncio.ensure_future(_next(events))
             either: list[asyncio.Future[Any]] = [coming, draining]
             await asyncio.wait(either, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done() or loop.time() - checked_s >= BEAT_S:
+                if draining.done() or not await incoming.desk.still_known(incoming.request):
+                    return
+                checked_s = loop.time()
             if coming.done():
                 found, coming = coming.result(), None
                 if found is None:
                     return
                 yield found
-            elif draining.done() or not await incoming.desk.still_known(incoming.request):
-                return
             else:
                 yield b": \n\n"
     except SagaError as error:

@@ -15,6 +15,23 @@ _LINKS = "saga_engine/hooks/links.py"
 
 OF_SERVER = [
     Mutation(
+        "tests/server/test_oidc.py::test_only_what_the_issuer_signed_for_this_server_now_is_accepted",
+        "a token for another server of the same issuer is accepted",
+        "saga_engine/server/oidc.py",
+        (
+            (
+                'options={"require": ["exp", "iss", "aud", settings.who_claim]}',
+                'options={"verify_aud": False, "require": ["exp", "iss", "aud", settings.who_claim]}',
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/server/test_api.py::test_a_stream_ends_with_its_token",
+        "the token of a stream that is never silent is not looked at again",
+        "saga_engine/server/streams.py",
+        (("if not coming.done() or loop.time() - checked_s >= BEAT_S:", "if not coming.done():"),),
+    ),
+    Mutation(
         "tests/server/test_links.py::test_a_get_never_decides_and_one_post_does",
         "a link that is opened decides",
         _PAGES,

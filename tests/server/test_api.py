@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 
+import pytest
+
 from saga_engine import Coordinator
+from saga_engine.server import streams, tokens
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import ANYBODY, SCOPES
 from saga_engine.server.jobs import Jobs
@@ -247,6 +250,30 @@ async def test_a_token_ends_with_its_revocation() -> None:
         assert good.rpartition("_")[2] not in str(await server.desk.tokens.list())
 
 
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+async def test_a_stream_ends_with_its_token(monkeypatch: pytest.MonkeyPatch, how: str, *, busy: bool) -> None:
+    """Also one that is never silent: what a token opened is closed when it is revoked or has expired."""
+    monkeypatch.setattr(streams, "BEAT_S", 1.0 if busy else 0.05)
+    monkeypatch.setattr(streams, "_LOOK_S", 0.01)
+    async with (
+        Coordinator.open("memory://", TOOLS, durability="relaxed") as coordinator,
+        serving(coordinator) as server,
+        asyncio.timeout(60),
+    ):
+        token, text = await server.desk.tokens.create("Ada", ["read"], expires_s=3600)
+        number = 0
+        async for _ in events(Api(server.client, server.document, text), "/v1/stream"):
+            if number == 0 and how == "revoked":
+                await server.desk.tokens.revoke(token.id)
+            elif number == 0:
+                monkeypatch.setattr(tokens, "_now_ms", lambda: token.expires_ms)
+            number += 1
+            if busy:  # each overview is another one
+                await coordinator.submit(WAIT, saga_id=f"s{number}", detach=True)
+        assert number > (1 if busy else 0)
+
+
 async def test_tenants_see_their_own_sagas_alone() -> None:
     """A token of a tenant finds, shows and answers nothing of another one, nor of the server's own namespace."""
     blue = Tenant("blue", "blue")
@@ -307,10 +334,12 @@ async def test_a_job_acts_on_many_sagas_and_reports() -> None:
             await coordinator.run(ASK, saga_id=f"s{number}", tags=["blue"] if number else [])
         answered = await ended(api, {"action": "resolve", "where": {"asks": True, "tags": ["blue"]}, "decision": "yes"})
         assert (answered["sagas"], answered["worked"], answered["counts"], answered["by"]) == (3, 3, {"done": 3}, "Ada")
+        assert (sorted(answered["successes"]), answered["failures"]) == (["s1", "s2", "s3"], [])
         done = [await api.get(f"/v1/sagas/s{number}", wait=60) for number in (1, 2, 3)]
         assert [each["status"] for each in done] == ["COMPLETED"] * 3
         mixed = await ended(api, {"action": "cancel", "sagas": ["s0", "s1", "nowhere"], "note": "over"})
         assert mixed["counts"] == {"done": 1, "cancel-refused": 1, "saga-not-found": 1}
+        assert mixed["successes"] == ["s0"]
         assert {each["saga_id"]: each["code"] for each in mixed["failures"]} == {
             "s1": "cancel-refused",
             "nowhere": "saga-not-found",
