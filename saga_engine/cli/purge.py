@@ -74,7 +74,8 @@ def _rules(settings: Settings, status: list[str] | None, older_than: str | None,
     names = [name.lower() for name in status or _STATUSES]
     unknown = sorted(set(names) - set(_STATUSES))
     if unknown:
-        raise typer.BadParameter(f"{unknown[0]!r} is no status of an ended saga: {', '.join(_STATUSES)}")
+        known = ", ".join(_STATUSES)
+        raise typer.BadParameter(f"{unknown[0]!r} is no status of an ended saga: {known}", param_hint="--status")
     written = retention_in(settings)
     if older_than is None and written is None:
         raise typer.BadParameter(
@@ -111,13 +112,13 @@ def _tell(found: Purged, rules: Retention, *, dry_run: bool, as_json: bool) -> N
     kept = {reason: count for reason, count in sorted(found.kept.items()) if count}
     archive = None if rules.archive is None else str(rules.archive)
     if as_json:
-        body: dict[str, Any] = {"dry_run": dry_run, "purged": found.purged, "kept": kept, "archive": archive}
+        body: dict[str, Any] = {"dry_run": dry_run, "purged": sorted(found.purged), "kept": kept, "archive": archive}
         document(body)
         return
     count = len(found.purged)
     sagas = f"{count} saga{'' if count == 1 else 's'}"
     data(f"{sagas} would be removed" if dry_run else f"{sagas} removed")
-    for saga_id in found.purged[:_NAMED] if dry_run else ():
+    for saga_id in sorted(found.purged)[:_NAMED] if dry_run else ():
         data(f"  {shown(saga_id)}")
     if dry_run and count > _NAMED:
         data(f"  and {count - _NAMED} more")
