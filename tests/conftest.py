@@ -27,6 +27,7 @@ settings.load_profile("saga")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long forms too")
     parser.addoption("--accept-transcripts", action="store_true", help="write what the command line prints now")
+    parser.addoption("--accept-pictures", action="store_true", help="make the pictures of docs/console.md anew")
 
 
 #: Where Linux keeps files in memory, and how much of it the tests want for theirs (they use up to one gigabyte).

@@ -13,6 +13,8 @@ from saga_engine.server.console.words import Words
 
 _LANE: Final = 9
 _GAP: Final = 3
+#: What spans all rows goes beyond its lanes; the row cuts it off at its own edge.
+_BEYOND: Final = 40
 #: The least width of a span, as a share of the axis.
 _LEAST: Final = 0.004
 
@@ -77,7 +79,14 @@ def _span(words: Words, span: Span, axis: Axis, now: int, lane: str) -> Html:
 def _background(axis: Axis, height: int) -> list[Html]:
     return [
         tag(
-            "rect", {"x": _percent(piece.at), "width": _percent(piece.width), "y": 0, "height": height, "class": "idle"}
+            "rect",
+            {
+                "x": _percent(piece.at),
+                "width": _percent(piece.width),
+                "y": -_BEYOND,
+                "height": height + 2 * _BEYOND,
+                "class": "idle",
+            },
         )
         for piece in axis.pieces
         if piece.idle
@@ -88,7 +97,9 @@ def _lines(axis: Axis, marks: Sequence[Mark], height: int) -> list[Html]:
     lines = []
     for mark in marks[:50]:
         at = _percent(axis.place(mark.at))
-        lines.append(tag("line", {"x1": at, "x2": at, "y1": 0, "y2": height, "class": f"mark {mark.kind}"}))
+        lines.append(
+            tag("line", {"x1": at, "x2": at, "y1": -_BEYOND, "y2": height + _BEYOND, "class": f"mark {mark.kind}"})
+        )
     return lines
 
 
@@ -97,18 +108,18 @@ def axis_svg(words: Words, axis: Axis, start: int, marks: Sequence[Mark]) -> Htm
     parts: list[Part] = []
     taken: list[tuple[float, float]] = []
 
-    def write(at: float, what: str, css: str, y: int, *, room: float) -> None:
+    def write(at: float, what: str, css: str, y: int, *, room: float, anchor: str = "") -> None:
         if any(abs(at - other) < room for other, row in taken if row == y):
             return
         taken.append((at, float(y)))
-        anchor = "start" if at < 0.08 else "end" if at > 0.92 else "middle"
+        anchor = anchor or ("start" if at < 0.08 else "end" if at > 0.92 else "middle")
         parts.append(tag("text", {"x": _percent(at), "y": y, "text-anchor": anchor, "class": css}, what))
 
     for mark in marks[:50]:
         at = axis.place(mark.at)
         line = _percent(at)
         parts.append(tag("line", {"x1": line, "x2": line, "y1": 16, "y2": 34, "class": f"mark {mark.kind}"}))
-        write(at, words(f"mark.{mark.kind}"), f"mark-name {mark.kind}", 11, room=0.09)
+        write(at, words(f"mark.{mark.kind}"), f"mark-name {mark.kind}", 11, room=0.16)
     for piece in axis.pieces:
         if piece.idle:
             middle = piece.at + piece.width / 2
@@ -120,10 +131,10 @@ def axis_svg(words: Words, axis: Axis, start: int, marks: Sequence[Mark]) -> Htm
                 "class": "idle",
             }
             parts.append(tag("rect", shape))
-            write(middle, duration(piece.stop - piece.start), "idle-name", 29, room=0.07)
+            write(middle, duration(piece.stop - piece.start), "idle-name", 29, room=0.07, anchor="middle")
     for piece in axis.pieces:
         if not piece.idle:
-            write(piece.at, f"+{duration(piece.start - start)}", "tick", 29, room=0.1)
+            write(piece.at, f"+{duration(piece.start - start)}", "tick", 29, room=0.2)
     return tag("svg", {"class": "axis", "width": "100%", "height": 34, "aria-hidden": "true"}, parts)
 
 

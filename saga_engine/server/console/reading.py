@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,13 +72,28 @@ class Reading:
         grown = known is not None and known[0][1] == head.created_ms and known[0][0] < head.length
         before = known[1].raw if known is not None and grown else ()
         records = [*before, *await read_records(store, saga_id, len(before), whole=False)]
-        state = await look_at(store, saga_id, records)
+        with _without_collection():
+            state = await look_at(store, saga_id, records)
+            body, lanes = SagaResult(state, full=False).body, timeline(records)
         shown = masked_records(records, await at_hand(store, saga_id, records)) if is_sensitive(records) else records
-        found = Read(state, SagaResult(state, full=False).body, timeline(records), shown, records)
+        found = Read(state, body, lanes, shown, records)
         self._kept[place] = ((len(records), head.created_ms), found)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return found, head
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Make many objects, all of which stay, without looking for cycles among them: that takes most of the time else."""
+    if not gc.isenabled():  # somebody else has stopped it, and lets it go on
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def nodes_of(steps: Sequence[CompiledStep], state: State | None = None) -> list[Node]:

@@ -114,7 +114,15 @@ def _head(frame: Frame, saga: Saga, now_ms: int) -> Html:
         tag("span", None, words("saga.started"), " ", moment(body["started_ms"])),
         tag("span", {"class": "number"}, duration(max(long, 0))),
         tag("span", None, words("saga.records", n=saga.length)),
-        tag("span", None, words("saga.owner"), " ", tag("code", None, saga.owner[:60])) if saga.owner else None,
+        tag(
+            "span",
+            None,
+            words("saga.owner"),
+            " ",
+            tag("code", {"title": saga.owner[:200]}, saga.owner.split("/")[0][:60]),
+        )
+        if saga.owner
+        else None,
         tag("span", None, words("saga.session")) if body.get("session") else None,
         other,
         [tag("span", {"class": "chip"}, each) for each in saga.tags[:20]],
@@ -156,7 +164,7 @@ def _notices(frame: Frame, saga: Saga) -> list[Html]:
         if error.get("suggestion"):
             parts.append(tag("p", None, words("saga.suggestion", text=str(error["suggestion"])[:500])))
         found.append(tag("div", {"class": "said error", "id": "why"}, parts))
-    if saga.held:
+    if saga.held and body["status"] not in SAGA_FINAL:
         found.append(tag("div", {"class": "said warn", "id": "held"}, words("saga.held", by=", ".join(saga.held))))
     if saga.unread:
         found.append(tag("div", {"class": "said", "id": "unread"}, words("saga.unread", n=saga.unread)))
