@@ -79,9 +79,13 @@ def _slow(going: asyncio.Event) -> list[Any]:
 async def _all_states(engine: Coordinator) -> None:
     """Submit the sagas, and wait until each is in its state."""
     ids = await fill(engine)
-    resting = [saga_id for saga_id in ids if saga_id not in ("group-tour", "reminder")]
-    for saga_id in ("group-tour", "reminder"):
+    for saga_id in ("reminder", "group-tour"):
         engine.supervisor.resume(saga_id)
+    await _until(engine, "group-tour", "questions")
+    asking = ("catalogue-changed-meanwhile", "trip-large-payment", "trip-undo-refused")
+    for saga_id in asking:  # one after another: their questions stand in this order
+        await engine.resume(saga_id)
+    resting = set(ids) - {"reminder", "group-tour", *asking}
     await asyncio.gather(*(engine.resume(saga_id) for saga_id in resting))
     await engine.run(trip("Stubborn Lodge", purpose="declined"), saga_id="accepted")
     await engine.resolve("accepted", "hotel", "accept", by="Ada", note="the room is not worth the call")
@@ -97,7 +101,6 @@ async def _all_states(engine: Coordinator) -> None:
     async with asyncio.timeout(GIVE_UP_S):
         for state, saga_id in STATES.items():
             await _until(engine, saga_id, "status", state)
-        await _until(engine, "group-tour", "questions")
 
 
 async def _until(engine: Coordinator, saga_id: str, name: str, wanted: Any = None) -> None:
