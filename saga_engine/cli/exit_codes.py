@@ -57,6 +57,7 @@ _OF_ERROR: Final = {
     "fork-refused": CONFLICT,
     "undo-refused": CONFLICT,
     "event-refused": CONFLICT,
+    "erase-refused": CONFLICT,
     "plan-invalid": PLAN_INVALID,
     "planner-failed": PLAN_INVALID,
     "planner-asks": NEEDS_PERSON,

@@ -80,19 +80,13 @@ def _set(url: str | None, change: Callable[[Store], Awaitable[list[Stop]]], *, a
 
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document
-    from saga_engine.cli.read_only import silence_told
-    from saga_engine.stores import open_store
+    from saga_engine.cli.read_only import writing_to
 
     settings = settings_for(url)
 
     async def work() -> list[Stop]:
-        store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
-        try:
-            with silence_told(settings):
-                await store.open()
+        async with writing_to(settings) as store:
             return await change(store)
-        finally:
-            await store.close()
 
     found = asyncio.run(work())
     if as_json:

@@ -45,10 +45,18 @@ async def sagas_there(
 ) -> AsyncIterator[TemporalCoordinator]:
     """A coordinator for the runtime's sagas; ``progress`` gets their records while the command waits for them."""
     from saga_engine.api.temporal import TemporalCoordinator
+    from saga_engine.cli.keyring import keyring_for
     from saga_engine.cli.limits import limits_of
     from saga_engine.cli.output import stdout_kept_clean
+    from saga_engine.errors import RuntimeUnsupported
 
     with stdout_kept_clean():
+        if keyring_for(settings) is not None:
+            raise RuntimeUnsupported(
+                "sagas in Temporal are not sealed: their payloads lie in Temporal's own history",
+                hint="give its workers and clients a payload codec of your own, and leave [privacy] out; or run the "
+                "plan with a store",
+            )
         async with TemporalCoordinator.open(
             settings.runtime,
             () if tools is None else tools,

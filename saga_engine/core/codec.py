@@ -114,7 +114,7 @@ def decode(data: bytes) -> AnyRecord:
         if record.v > VERSION:
             raise msgspec.ValidationError(f"its version is {record.v}, this engine knows {VERSION}")
         return record
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise JournalUnreadable(
             f"a journal record cannot be read: {error}",
             hint="it was written by a newer saga_engine, or the store was changed by hand; upgrade before resuming",

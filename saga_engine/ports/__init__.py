@@ -35,6 +35,7 @@ from saga_engine.ports.planner import (
     StepsCheck,
 )
 from saga_engine.ports.queue import SWEEP_START, Hint, Load, SweepPlace, Swept, Taken, Taking, WorkStore
+from saga_engine.ports.seals import SealStore
 from saga_engine.ports.store import (
     PAGE_START,
     Ack,
@@ -110,6 +111,7 @@ __all__ = [
     "Repair",
     "ReplanRequest",
     "SagaLookup",
+    "SealStore",
     "SearchPlace",
     "Source",
     "StepsCheck",

@@ -19,3 +19,4 @@ class Head(NamedTuple):
     length: int
     messages: int
     summary: bytes
+    key: bytes = b""  # the wrapped key with which its payloads are sealed; empty: they are not

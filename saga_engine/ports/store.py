@@ -13,6 +13,7 @@ from saga_engine.ports.events import EventStore
 from saga_engine.ports.guards import GuardStore, StopsSeen
 from saga_engine.ports.head import Head
 from saga_engine.ports.queue import WorkStore
+from saga_engine.ports.seals import SealStore
 from saga_engine.ports.values import ValueStore
 
 #: Where a page starts: partition and cursor, each as the store counts them.
@@ -26,11 +27,13 @@ class Creation(NamedTuple):
     """The initial head of a new saga. ``owned``: the creator becomes its owner at epoch 1.
 
     One that is not owned is for workers; ``room`` is how many of its partition may already wait for one, 0: unlimited.
+    ``key``: the wrapped key with which its payloads are sealed; empty: they are not.
     """
 
     digest: str
     owned: bool
     room: int = 0
+    key: bytes = b""
 
 
 class Entry(NamedTuple):
@@ -303,6 +306,10 @@ class Store(Protocol):
 
     def ended(self) -> EndedStore:
         """The sagas that have ended, and how they leave the store."""
+        ...
+
+    def seals(self) -> SealStore:
+        """The wrapped keys of sagas whose payloads are sealed."""
         ...
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
-from saga_engine.errors import JournalUnreadable
+from saga_engine.errors import JournalUnreadable, StoreRefused
 from saga_engine.ports import Ack, AckCode, Head
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def options(entry: Entry) -> list[Argument]:
         if entry.creation.room:
             flags += "f"
             args.append(entry.creation.room)
+        if entry.creation.key:
+            flags += "w"
+            args.append(entry.creation.key)
     if entry.values:
         flags += "v"
         args.append(len(entry.values))
@@ -90,7 +94,7 @@ def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
     """Parse a head. Raises ``JournalUnreadable`` if a foreign writer damaged it."""
     if len(fields) == 1:
         raise damaged_head(saga_id, str(fields[0], "utf-8", "replace"))
-    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, messages, summary = fields
+    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, messages, summary, key = fields
     try:
         return Head(
             saga_id=saga_id,
@@ -104,6 +108,7 @@ def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
             length=length,
             messages=messages,
             summary=summary,
+            key=key,
         )
     except (TypeError, ValueError) as error:
         raise damaged_head(saga_id, "its fields are missing, or are not what the engine wrote") from error
@@ -122,3 +127,11 @@ def ack_of(code: int | bytes | list[bytes]) -> Ack:
     if kind == _FULL:
         return Ack("full")
     return Ack(_CODES[kind], code // 8)
+
+
+def failed(error: StoreRefused) -> asyncio.Future[Ack]:
+    """The ack of an entry that the server refused."""
+    found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+    found.set_exception(error)
+    found.exception()  # a caller that needs it reads it; no caller has to
+    return found

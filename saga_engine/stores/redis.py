@@ -4,7 +4,7 @@ One class serves every server; a remote, an embedded and a fake one differ only 
 saga carry the hash tag of its partition, so everything that a script changes together is in one slot::
 
     saga:{p07}:journal:<id>     list    the records
-    saga:{p07}:head:<id>        hash  status epoch owner digest created_ms changed_ms summary messages values tally idle
+    saga:{p07}:head:<id>     hash  status epoch owner digest created_ms changed_ms summary messages values tally idle key
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:messages:<id>    list    messages waiting
     saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
@@ -24,7 +24,7 @@ saga carry the hash tag of its partition, so everything that a script changes to
     saga:{p07}:mending          string  while they are rebuilt
     saga:{p07}:stops            hash    the operator's stops by scope, and their version (``stop.lua``)
     saga:{p07}:mark             string  with a TTL: the write that replicas confirm (see ``connection``)
-    saga:meta                   hash    format, partitions
+    saga:meta                   hash    format, partitions, key
 
 The keys of guards are in ``guards``, of large values without a journal in ``values``; the queue's verbs in ``queue``.
 """
@@ -59,7 +59,7 @@ from saga_engine.ports import (
     StorePromise,
 )
 from saga_engine.settings import replicas_of
-from saga_engine.stores.append_entries import ack_of, damaged_head, head_of, options
+from saga_engine.stores.append_entries import ack_of, damaged_head, failed, head_of, options
 from saga_engine.stores.client import Calls
 from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
@@ -72,6 +72,7 @@ from saga_engine.stores.index import Candidate, latest, scanned, sought
 from saga_engine.stores.leases import RedisLeases, renewed_anywhere
 from saga_engine.stores.queue import RedisWork
 from saga_engine.stores.repair import Mender
+from saga_engine.stores.seals import RedisSeals
 from saga_engine.stores.values import RedisValues
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class RedisStore:
         self._mender = Mender(self._calls)
         self._run, self._plain = self._mender.run, self._mender.plain
         self._tags = self._make_tags(PARTITIONS)
+        self._wrapped = b""
         self.stops_seen = StopsSeen()
 
     # --- opening and closing ---
@@ -138,6 +140,7 @@ class RedisStore:
                 url=self.url,
             )
         self._tags = self._make_tags(partitions)
+        self._wrapped = found[2] or b""
         self._calls.demanding = demanding
 
     async def verify(self) -> None:
@@ -270,7 +273,7 @@ class RedisStore:
             return AppendReply(now_ms, acks)
         if len(damaged) == len(acks):
             raise damaged[0]
-        return AppendReply(now_ms, acks, {place: _failed(error) for place, error in damaged.items()})
+        return AppendReply(now_ms, acks, {place: failed(error) for place, error in damaged.items()})
 
     def _damaged(self, code: Sequence[bytes]) -> StoreRefused:
         """The error for a saga whose keys a foreign writer damaged; other sagas are not affected."""
@@ -320,7 +323,7 @@ class RedisStore:
                 for place, code in zip(share, codes, strict=True):
                     acks[place] = _OK if code == 0 else ack_of(code)
                     if type(code) is list:
-                        late[place] = _failed(self._damaged(code))
+                        late[place] = failed(self._damaged(code))
             else:
                 for at, place in enumerate(share):
                     acks[place] = Ack("late")
@@ -550,6 +553,10 @@ class RedisStore:
         """The sagas that have ended, on the connections that do not carry the journal."""
         return RedisEnded(self._mender, self._tags, self._heads_of)
 
+    def seals(self) -> RedisSeals:
+        """The wrapped keys of sagas and of the store, on the connections that do not carry the journal."""
+        return RedisSeals(self._mender, self._wrapped, f"{self._namespace}:meta", partial(self._key, "head"))
+
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")
         return None if found is None else str(found, "utf-8")
@@ -591,10 +598,3 @@ class RedisStore:
             hint="`saga list` shows the sagas of this store",
             saga_id=saga_id,
         )
-
-
-def _failed(error: StoreRefused) -> asyncio.Future[Ack]:
-    found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-    found.set_exception(error)
-    found.exception()  # a caller that needs it reads it; no caller has to
-    return found

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         PagePlace,
         Query,
         Renewal,
+        SealStore,
         SearchPlace,
         Store,
         StorePromise,
@@ -301,6 +302,10 @@ class FaultyStore:
     def work(self) -> WorkStore:
         """That of the inner store, with a fault point around each verb: ``work_take``, ``work_reclaim``, ..."""
         return cast("WorkStore", _FaultyVerbs(self.inner.work(), self.faults, "work"))
+
+    def seals(self) -> SealStore:
+        """That of the inner store, with a fault point around each verb: ``seal_replace`` and ``seal_erase``."""
+        return cast("SealStore", _FaultyVerbs(self.inner.seals(), self.faults, "seal"))
 
 
 class _FaultyVerbs:

@@ -3,6 +3,7 @@
 -- KEYS  journal and head of each entry, in turn
 -- ARGV  owner, then for each entry: epoch, seq, n, flags, the arguments of the flags in the order below, n records
 --       c creation: digest      o creation owned by `owner`      f creation for workers: room in the queue
+--       w the wrapped key of a new saga, if its records are sealed
 --       v values: count, then digest and bytes of each
 --       s status                m summary                        r release
 --       i consumed messages     k keep_ms                        d due_ms
@@ -78,6 +79,7 @@ local function options(flags)
   local chosen = {owned = has('o'), release = has('r')}
   if has('c') then chosen.digest = take() end
   if has('f') then chosen.room = tonumber(take()) end
+  if has('w') then chosen.key = take() end
   if has('v') then
     local count = tonumber(take())
     chosen.values_from, chosen.values_to = next_arg, next_arg + 2 * count - 1
@@ -272,6 +274,9 @@ local function create(journal, head, n, first, last, chosen)
     'digest', chosen.digest, 'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or '')
   if chosen.values_from then
     call('HSET', head, 'values', '1')
+  end
+  if chosen.key then
+    call('HSET', head, 'key', chosen.key)
   end
   score(tag .. 'index:' .. status, id, now)
   if chosen.terms_from then

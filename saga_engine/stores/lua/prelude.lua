@@ -73,14 +73,16 @@ end
 -- The head as a flat list in the order of the client's `Head`, or false when there is no such saga. Fields that a
 -- foreign writer removed are false.
 local function describe(head)
-  local found = redis.call('HMGET', head, 'status', 'epoch', 'owner', 'digest', 'created_ms', 'changed_ms', 'summary')
+  local found = redis.call('HMGET', head, 'status', 'epoch', 'owner', 'digest', 'created_ms', 'changed_ms', 'summary',
+    'key')
   if not found[1] and redis.call('EXISTS', head) == 0 then
     return false
   end
   local tag, id = parts(head)
   return {
     found[1], found[2], found[3], ttl_of(tag, found[3] or ''), found[4], found[5], found[6],
-    redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'messages:' .. id), found[7] or ''
+    redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'messages:' .. id), found[7] or '',
+    found[8] or ''
   }
 end
 

@@ -1,0 +1,122 @@
+"""The store's own data key: for what belongs to no saga, or to several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from saga_engine.errors import KeyRefused, SealBroken
+from saga_engine.ports import Store
+from saga_engine.privacy.cipher import DataKey, is_sealed, is_sealed_text, place
+from saga_engine.privacy.keyring import Keyring
+
+
+class About(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of a store's sealing, bound to its wrapped key.
+
+    ``named``: names that would reveal values are keyed (locks, digests of calls, keys of events, search terms). They
+    are where the store was empty when sealing began; elsewhere processes that began before would not find them.
+    ``retired``: keys (name and fingerprint) that wrap nothing any more.
+    """
+
+    named: bool = True
+    retired: list[str] = []
+
+
+class StoreKey(NamedTuple):
+    """The store's key, and what is bound to it."""
+
+    key: DataKey
+    about: About
+
+    # --- what a store that began unsealed may hold in clear ---
+
+    def open(self, where: bytes, data: bytes) -> bytes:
+        """The content of sealed bytes; what was there before sealing began is returned as it is."""
+        return data if not self.about.named and not is_sealed(data) else self.key.open_bytes(where, data)
+
+    def open_text(self, where: bytes, text: str) -> str:
+        """The content of a sealed text; what was there before sealing began is returned as it is."""
+        return text if not self.about.named and not is_sealed_text(text) else self.key.open_text(where, text)
+
+    def name(self, kind: str, *parts: str) -> str:
+        """What stands for a name in the store: the last of the parts itself if names are clear here."""
+        return self.key.name(kind, *parts) if self.about.named else parts[-1]
+
+    def token(self, kind: str, *parts: str) -> str:
+        """As ``name``, but ``untoken`` reads it."""
+        return self.key.seal_text(place(kind, *parts[:-1]), parts[-1]) if self.about.named else parts[-1]
+
+    def untoken(self, kind: str, *parts: str) -> str:
+        """The content of a ``token``."""
+        return self.open_text(place(kind, *parts[:-1]), parts[-1])
+
+
+class Sealer(Protocol):
+    """What the parts of a sealed store need of it."""
+
+    @property
+    def shared(self) -> StoreKey:
+        """The store's own key. Raises ``KeyMissing``."""
+        ...
+
+    async def key_of(self, saga_id: str) -> DataKey | None:
+        """The key of a saga; None if it is not sealed."""
+        ...
+
+    def term(self, text: str) -> str:
+        """A search term as the store has it."""
+        ...
+
+
+def about_of(stored: bytes) -> tuple[About, str, bytes]:
+    """What a store says about its sealing, the same as it stands there, and its wrapped key. Raises ``SealBroken``."""
+    said, _, wrapped = stored.partition(b"\0")
+    try:
+        return msgspec.json.decode(said, type=About), said.decode(), wrapped
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SealBroken("the store's own key cannot be read", hint="the store was changed, or is newer") from error
+
+
+def stored(about: About, wrapped: bytes) -> bytes:
+    """The form in which a store keeps both."""
+    return said(about).encode() + b"\0" + wrapped
+
+
+def said(about: About) -> str:
+    """The text that is bound to the wrapped key."""
+    return msgspec.json.encode(about).decode()
+
+
+def refuse_retired(keyring: Keyring, retired: Collection[str]) -> None:
+    """Raises ``KeyRefused`` if this process would wrap new keys with a retired one."""
+    key = keyring.current
+    if f"{key.name}:{key.fingerprint.hex()}" in retired:
+        raise KeyRefused(
+            f"the current key of this process, {key.name}, was retired in this store",
+            hint="this process has an old keyring: give it the one with the newer key first",
+            key=key.name,
+        )
+
+
+def unlocked(keyring: Keyring, found: bytes) -> StoreKey:
+    """The store's key. Raises ``KeyMissing``, ``KeyRefused`` and ``SealBroken``."""
+    about, text, wrapped = about_of(found)
+    refuse_retired(keyring, about.retired)
+    return StoreKey(keyring.unwrap("", wrapped, text, about.retired), about)
+
+
+async def begun(keyring: Keyring, store: Store) -> StoreKey:
+    """The store's key, which is made now if it has none. Raises what ``unlocked`` and the verbs of a store raise."""
+    seals = store.seals()
+    found = seals.found
+    if not found:
+        empty = not await store.list(limit=1) and not await store.event_store().listed(None, 1)
+        about = About(named=empty)
+        new = keyring.new("", said(about))
+        # Another process may be faster; then its key is the store's.
+        found = await seals.replace("", b"", stored(about, new.wrapped)) or b""
+        seals.found = found
+    return unlocked(keyring, found)
