@@ -222,14 +222,14 @@ class JournalUnreadable(SagaError):
     code = "journal-unreadable"
 
 
-class KeyMissing(SagaError):
+class KeyMissing(JournalUnreadable):
     """Payloads are sealed with a key that this process does not have. The saga stays exactly as it is."""
 
     code = "key-missing"
-    verdict = "resume"
+    verdict: ClassVar[ErrorVerdict] = "resume"
 
 
-class KeyRefused(SagaError):
+class KeyRefused(JournalUnreadable):
     """A key is not the one that its name stands for, or was retired: somebody put back an old or a foreign one."""
 
     code = "key-refused"
@@ -241,7 +241,7 @@ class SealBroken(JournalUnreadable):
     code = "seal-broken"
 
 
-class SagaErased(SagaError):
+class SagaErased(JournalUnreadable):
     """The key of this saga was destroyed: its payloads are gone. The context has ``by``, ``why`` and ``at_ms``."""
 
     code = "saga-erased"

@@ -4,7 +4,7 @@ One class serves every server; a remote, an embedded and a fake one differ only 
 saga carry the hash tag of its partition, so everything that a script changes together is in one slot::
 
     saga:{p07}:journal:<id>     list    the records
-    saga:{p07}:head:<id>     hash  status epoch owner digest created_ms changed_ms summary messages values tally idle key
+    saga:{p07}:head:<id>  hash  status epoch owner digest created_ms changed_ms summary messages values tally idle key
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:messages:<id>    list    messages waiting
     saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
