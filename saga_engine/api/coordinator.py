@@ -164,8 +164,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``docs/python-api.md`` has a table of the arguments. Raises ``StoreUrlInvalid``, ``StoreUnavailable``,
-        ``DurabilityInsufficient``, ``KeyMissing``, ``ToolInvalid``, ``SettingInvalid``, or ``PlannerUnavailable``.
+        ``docs/python-api.md`` has a table of the arguments, and the errors that it raises.
         """
         rules, limits, planning = rules_from(policy, limits, planner)
         kept = retention_of(retention, keep_finished_s) if isinstance(retention, Mapping) else retention
