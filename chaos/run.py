@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from chaos import agent, customer, operator, plans, ticking, verdict, worker, world
+from chaos import agent, customer, operator, plans, stuck, ticking, verdict, worker, world
 from chaos.injector import FAULTS, Child, Injector, draw
 from chaos.line import BadLine
 from chaos.store import Disk, StoreServer, die_with_parent, until
@@ -70,6 +70,9 @@ def main() -> None:
         "--disk", choices=("auto", "plain"), default="auto", help="auto: a small tmpfs if possible; plain: no mount"
     )
     parser.add_argument("--disk-mb", type=int, default=6000, help="the size of the tmpfs")
+    parser.add_argument(
+        "--longest", type=float, default=3600.0, help="after so many seconds the sagas that have not ended are stuck"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and ledgers")
     parser.add_argument(
@@ -94,7 +97,7 @@ def main() -> None:
     show(report)
     if args.json:
         args.json.write_text(json.dumps(report, indent=2))
-    sys.exit(1 if report["breaches"] or report["wrong"] else 0)
+    sys.exit(1 if report["breaches"] or report["wrong"] or report["stuck"] else 0)
 
 
 def _mount_in_private() -> None:
@@ -123,6 +126,7 @@ class Run:
         self._again = 0
         self._known = 0
         self._ticks: list[str] = []
+        self._stuck: list[str] = []
         self._ended = 0
         self._ended_at_s = time.monotonic()
 
@@ -245,7 +249,7 @@ class Run:
         """Submit, inject the faults as sagas end, then wait until all have ended."""
         args = self._args
         faults = draw(args.seed, args.faults)
-        injected, told_s = 0, time.monotonic()
+        injected, told_s, begun_s = 0, time.monotonic(), time.monotonic()
         first_ms, paused = await ticking.begin(coordinator), False
         submitting = asyncio.create_task(self._submit_all(coordinator))
         try:
@@ -265,8 +269,9 @@ class Run:
                 if submitting.done() and submitting.exception() is not None:
                     submitting.result()
                 quiet_s = time.monotonic() - self._ended_at_s
-                if quiet_s > _STUCK_S and not injector.busy:
-                    _log.warning("%d sagas do not end", self._known - self._ended)
+                late = time.monotonic() - begun_s > args.longest  # others may end all the time: ticks, children
+                if (quiet_s > _STUCK_S or late) and not injector.busy:
+                    self._stuck = await stuck.explain(coordinator)
                     return load
                 if time.monotonic() - told_s > _TELL_S:
                     told_s = time.monotonic()
@@ -371,6 +376,7 @@ class Run:
                 "agents that killed their process": len(list(self._folder.glob(f"agents/*-{agent.DIED}-*"))),
             },
             "seconds": {"driven": round(driven_s, 1), "with the verdict": round(took_s, 1)},
+            "stuck": self._stuck,
             "wrong": injector.wrong + [agent.DIVERGED] * worker.log_lines(self._folder, agent.DIVERGED),
             "breaches": dict(sorted(found.breaches.items())),
         }
@@ -395,6 +401,8 @@ def show(report: dict[str, Any]) -> None:
         print(f"{name}:")
         for what, count in report[name].items():
             print(f"  {what:36}{count:>12}")
+    for line in report["stuck"]:
+        print(f"stuck: {line}")
     for sentence in report["wrong"]:
         print(f"failure: {sentence}")
     for saga_id, sentences in list(report["breaches"].items())[:_SHOWN]:

@@ -14,15 +14,18 @@ from typing import Any
 
 import pytest
 
-from chaos import child_laws, injector, plan_laws, plans, verdict
+from chaos import child_laws, injector, plan_laws, plans, stuck, verdict
 from chaos.told import Told
 from chaos.tools import make_tools
+from saga_engine import Coordinator
+from saga_engine.api.stops import stop
 from saga_engine.core import records
 from saga_engine.core import transitions as t
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.ports import Channel, ListedEvent
 from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.polling import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it freezes, limits and mounts as Linux does")
 
@@ -249,3 +252,24 @@ def test_the_verdict_knows_every_kind_of_record_of_a_step() -> None:
     """Every record kind of a step is classified for the law that no call is repeated blindly."""
     kinds = {kind.__name__: kind for kind in records.Record.__subclasses__()}
     assert {name for name, kind in kinds.items() if "step" in kind.__struct_fields__} == verdict.CHECKED_KINDS
+
+
+async def test_a_saga_that_does_not_end_is_explained() -> None:
+    """It is told with its open question, the event and its time, its last records, and the stop marks."""
+    steps = [
+        {"step_id": "a", "ask": {"question": "Which?"}, "depends_on": []},
+        {"step_id": "w", "wait": {"event": plans.EVENT, "timeout_s": 900}, "depends_on": []},
+    ]
+    async with Coordinator.open("memory://", make_tools()) as coordinator:
+        await stop(coordinator.store, tool="book_keyed", by="ada")
+        await coordinator.submit({"steps": steps}, saga_id="rests")
+
+        async def asks() -> bool:
+            return any(record["k"] == "AlertSent" for record in await coordinator.history("rests"))
+
+        await eventually(asks, "the question")
+        said = "\n".join(await stuck.explain(coordinator))
+    for words in ("saga rests: ", "question a:f:1: ask", "step w waits: event, due in", "AlertSent"):
+        assert words in said
+    assert "stop mark: " in said
+    assert "book_keyed" in said
