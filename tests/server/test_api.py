@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
+
+import pytest
 
 import pytest
 
@@ -44,10 +47,17 @@ async def test_a_repeated_submission_keeps_its_version_of_the_template() -> None
         assert (again["saga_id"], again["goal"]) == (first["saga_id"], "")
 
 
-async def test_of_two_answers_the_second_learns_who_was_first() -> None:
+async def test_of_two_answers_the_second_learns_who_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two people answer one question at the same time, and nobody has read either: one is refused and told whose holds."""
     async with Coordinator.open("memory://", TOOLS, durability="relaxed") as coordinator:
         await coordinator.run(ASK, saga_id="s")
+        post, both = coordinator.store.post, asyncio.Barrier(2)
+
+        async def together(*args: Any, **kwargs: Any) -> Any:
+            await both.wait()  # each has seen an open question before the other has posted
+            return await post(*args, **kwargs)
+
+        monkeypatch.setattr(coordinator.store, "post", together)
         async with serving(coordinator) as server:
             people = [await server.api("resolve", name=name) for name in ("Ada", "Bo")]
             answers = [
@@ -60,6 +70,7 @@ async def test_of_two_answers_the_second_learns_who_was_first() -> None:
             body = found[lost].json()
             won = (("Ada", "yes"), ("Bo", "no"))[1 - lost]
             assert (body["code"], body["context"]["by"], body["context"]["decision"]) == ("decision-refused", *won)
+        monkeypatch.undo()
         done = await coordinator.resume("s")
         assert done.output(1)["answer"] == won[1]
         assert done.output(1)["by"] == won[0]

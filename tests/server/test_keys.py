@@ -31,7 +31,7 @@ TABLE: dict[str, tuple[str, Any, Any]] = {
     "createJob": ("/v1/jobs", {"action": "resume", "sagas": ["nowhere"]}, {"action": "cancel", "sagas": ["nowhere"]}),
     "putTemplate": ("/v1/templates/trip", {"plan": ASK}, {"plan": BOOK}),
     "deleteTemplate": ("/v1/templates/old", None, None),
-    "putSchedule": ("/v1/schedules/new", {"template": "trip", "every_s": 60}, {"template": "trip", "every_s": 61}),
+    "putSchedule": ("/v1/schedules/new", {"template": "trip", "every_s": 86_400}, {"template": "trip", "every_s": 61}),
     "deleteSchedule": ("/v1/schedules/old", None, None),
     "pauseSchedule": ("/v1/schedules/weekly/pause", {"note": "a"}, {"note": "b"}),
     "resumeSchedule": ("/v1/schedules/weekly/resume", {}, None),

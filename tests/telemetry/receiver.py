@@ -28,12 +28,14 @@ class Got(NamedTuple):
 
 
 class Receiver:
-    """What was received so far, and where to send it. ``works`` False: it answers 503."""
+    """What was received so far, and where to send it. ``works`` False: it refuses, with ``status``, and counts it."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.url = f"http://127.0.0.1:{server.server_port}"
         self.spans: list[Got] = []
         self.works = True
+        self.status = 503
+        self.refused = 0
 
     def take(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -61,14 +63,16 @@ def receiving() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            if receiver.works:
+            works = receiver.works
+            if works:
                 receiver.take(body)
-            self.send_response(200 if receiver.works else 503)
+            self.send_response(200 if works else receiver.status)
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_header("content-type", "application/x-protobuf")
             self.send_header("content-length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
+            receiver.refused += not works
 
         def log_message(self, *_: object) -> None:
             """Nothing."""

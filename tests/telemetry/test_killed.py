@@ -123,11 +123,15 @@ async def ended(coordinator: Coordinator) -> str:
 
 async def test_a_receiver_that_is_away_costs_no_saga_anything(receiver: Receiver) -> None:
     """It refuses, and the sagas go on and end; when it is back it gets every span, in order."""
-    receiver.works = False
+    receiver.works, receiver.status = (
+        False,
+        403,
+    )  # at 503 the exporter itself would try again, and hide who keeps the spans
     spans = Spans(receiver.url, delay_s=0)
     async with Coordinator.open("memory://", TOOLS, spans=spans) as coordinator:
         ran = await coordinator.run({"steps": [{"step_id": 1, "tool": "book", "params": {"item": "a"}}]})
         assert (ran.completed, receiver.spans) == (True, [])
+        await eventually(lambda: receiver.refused > 0, "a refusal")
         receiver.works = True
         await eventually(lambda: len(receiver.spans) == 3, "the spans after the outage")
     spans.close()
