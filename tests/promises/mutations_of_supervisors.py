@@ -383,9 +383,9 @@ OF_SUPERVISORS = [
     # 37
     Mutation(
         "tests/test_chaos.py::test_whatever_goes_wrong_ledger_report_and_journal_agree",
-        "what was in flight at a crash is called anew",
-        "saga_engine/core/evolve/__init__.py",
-        _DOUBT_LOST,
+        "each attempt has a key of its own",
+        "saga_engine/execution/calls.py",
+        (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
     ),
     Mutation(
         "tests/runtime/test_given_back.py::test_a_journal_that_went_back_under_its_owner_is_given_up",
