@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-import pytest
-
 from saga_engine import Coordinator
 from saga_engine.server import streams, tokens
 from saga_engine.server.desk import Desk
