@@ -20,7 +20,7 @@ from saga_engine.api.requests import (
     submission_of,
 )
 from saga_engine.api.schedules import Schedules
-from saga_engine.api.sealing import open_sealed
+from saga_engine.api.sealing import erase, open_sealed
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
@@ -482,6 +482,14 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         Bound it with ``asyncio.timeout``: it waits as long as the saga does.
         """
         return await settled(self.store, saga_id)
+
+    async def erase(self, saga_id: str, *, by: str = "", why: str = "") -> None:
+        """Destroy the key of a sealed saga that has ended: nobody can read its payloads any more (docs/privacy.md).
+
+        Its id, states and times remain, and who erased it, why and when. Repeating it changes nothing. Raises
+        ``EraseRefused`` and ``SagaNotFound``; what reads the saga from then on raises ``SagaErased``.
+        """
+        await erase(self.store, saga_id, by, why)
 
     async def purge(self, retention: Retention | Mapping[str, Any] | None = None, *, dry_run: bool = False) -> Purged:
         """Remove sagas that ended long ago, as workers do by the ``retention`` that ``open`` got; or by another one.

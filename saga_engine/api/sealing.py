@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
+
+from saga_engine.errors import EraseRefused
 
 if TYPE_CHECKING:
     from saga_engine.ports import Store
@@ -29,3 +32,16 @@ async def open_sealed(store: Store, privacy: Keyring | KeySource | None) -> Stor
     """Open ``store``; returns the one to use in its place. Raises what ``Store.open`` and ``sealed`` raise."""
     await store.open()
     return await sealed(store, privacy)
+
+
+async def erase(store: Store, saga_id: str, by: str, why: str) -> None:
+    """See ``Coordinator.erase``."""
+    seal = getattr(store, "erase", None)
+    if seal is None:
+        await store.head(saga_id)  # there may be no such saga
+        raise EraseRefused(
+            f"saga {saga_id} is not sealed: there is no key to destroy",
+            hint="`saga purge` removes ended sagas; docs/privacy.md",
+            saga_id=saga_id,
+        )
+    await seal(saga_id, by=by, why=why, at_ms=time.time_ns() // 1_000_000)

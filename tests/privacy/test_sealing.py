@@ -10,7 +10,7 @@ import pytest
 
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.api.stops import stop
-from saga_engine.errors import KeyMissing, KeyRefused, SagaExists, SealBroken, SettingInvalid
+from saga_engine.errors import EraseRefused, KeyMissing, KeyRefused, SagaErased, SagaExists, SealBroken, SettingInvalid
 from saga_engine.ports import Creation, Document, Entry
 from saga_engine.privacy.config import keyring_of
 from saga_engine.privacy.keyring import Keyring, parse_keys
@@ -282,6 +282,36 @@ async def test_the_same_plan_is_known_again(url):
         assert (await two.run(plan("a"), saga_id="s")).status == "COMPLETED"
         with pytest.raises(SagaExists):
             await two.run(plan("b"), saga_id="s")
+
+
+async def test_erasing(url, shared_folder):
+    """The key of an ended saga is destroyed, elsewhere too; its tombstone stays, also if an old key is put back."""
+    async with Coordinator.open(url, [ping], privacy=KEYS) as one, Coordinator.open(url, [ping], privacy=KEYS) as two:
+        await one.run(plan("secret"), saga_id="s")
+        asked = {"goal": "g", "steps": [{"step_id": "a", "ask": {"question": "?", "options": ["yes"]}}]}
+        assert (await one.run(asked, saga_id="live")).status == "ESCALATED"
+        raw, space = shared_folder.raw(), url.partition("namespace=")[2]
+        (head,) = [key for key in raw.scan_iter(match=f"{space}:*") if key.endswith(b"}:head:s")]
+        old = raw.hget(head, "key")
+        with pytest.raises(EraseRefused):
+            await one.erase("live")
+        for _ in range(2):
+            await one.erase("s", by="ann", why="asked")
+        assert raw.hget(head, "key") is None
+        for engine in (one, two):
+            with pytest.raises(SagaErased) as error:
+                await engine.show("s")
+            assert error.value.context["by"] == "ann"
+            assert error.value.context["why"] == "asked"
+        raw.hset(head, "key", old)
+        with pytest.raises(SagaErased):
+            await two.history("s")
+        assert {each.saga_id for each in (await two.search()).sagas} == {"live"}
+        assert "s" in {each.saga_id for each in await two.list()}
+    async with Coordinator.open(url[:-1], [ping]) as clear:
+        await clear.run(plan("old"), saga_id="old")
+        with pytest.raises(EraseRefused):
+            await clear.erase("old")
 
 
 def test_settings_name_one_source(tmp_path, monkeypatch):
