@@ -80,6 +80,8 @@ def errand(seed: int, number: int) -> Errand:
         )
         ids = dice.choice((("e1",), ("e1", "e1"), ("e1", "e2", "e1")))
         events.append(Sending(step["step_id"], when, after_s, tuple(f"{step['step_id']}-{each}" for each in ids)))
+    # What is sent after the saga's end comes last: the end may need the other events.
+    events.sort(key=lambda sending: sending.when == "late")
     return Errand(tuple(events), undo=dice.random() < 0.06, accept=dice.random() < 0.5)
 
 
