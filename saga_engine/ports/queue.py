@@ -145,8 +145,11 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def mend(self) -> None:
-        """Move such keys aside and rebuild their content; continue what a process that died has left unfinished."""
+    async def mend(self, partitions: Sequence[int] | None = None) -> None:
+        """Move such keys aside and rebuild their content; continue what a process that died has left unfinished.
+
+        In all partitions or in some.
+        """
 
     async def rebuild(self) -> Sequence[str]:
         """Add to all indexes what is missing there, from what is stored of each saga. They may be used meanwhile.

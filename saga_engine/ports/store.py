@@ -138,6 +138,13 @@ class Renewal(NamedTuple):
     only: Sequence[int] | None = None
 
 
+class Begun(NamedTuple):
+    """A lease that has begun: the store's clock in Unix ms, and the partitions in which it has."""
+
+    now_ms: int
+    partitions: Sequence[int]
+
+
 class Renewals(NamedTuple):
     """What came of renewing a lease by partition. ``late`` futures fail as ``Store.renew`` would."""
 
@@ -322,6 +329,15 @@ class Apart(Protocol):
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """As that of ``Store``."""
+        ...
+
+    @property
+    def open_apart(self) -> Callable[[str, int], Awaitable[Begun]] | None:
+        """As ``open_lease``, in those partitions whose server answers; one that is slow or away is left out.
+
+        A server that is left out may still start the lease when it goes on: it ends by itself. Raises if none answers.
+        None: there is one server.
+        """
         ...
 
     @property

@@ -53,6 +53,8 @@ class Audit:
         # Owners whose leases had ended when this sweep began.
         self._gone: list[str] = []
         self._sweeps = 0
+        # Partitions in which a process may have died while it rebuilt a damaged key.
+        self._unmended: set[int] = set()
         self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -74,6 +76,7 @@ class Audit:
         owner = self._owner()
         if owner != self._of:  # when the lease ended, its sagas lost their owner
             self._of, self._at, self._sweeps = owner, SWEEP_START, 0
+            self._unmended = set(range(self._work().count))
             self._before.clear()
             self._now.clear()
         if self._at == SWEEP_START:
@@ -113,11 +116,13 @@ class Audit:
     async def _begin_sweep(self, owner: str) -> None:
         """Search for dead owners, in the first sweep and periodically: a killed process removed nothing itself."""
         self._gone.clear()
+        work = self._work()
+        covered = [number for number in range(work.count) if self._covers(number)]
+        unmended = [number for number in covered if number in self._unmended]
+        if unmended:
+            await work.mend(unmended)
+            self._unmended.difference_update(unmended)
         if self._sweeps % _SWEEPS_PER_CLEARING == 0:
-            work = self._work()
-            if self._sweeps == 0:
-                await work.mend()  # a process may have died during the sweep
-            covered = [number for number in range(work.count) if self._covers(number)]
             self._gone += [name for name in await _gone(work, covered) if name != owner]
         self._sweeps += 1
 

@@ -138,10 +138,10 @@ class Events:
         """Bring sagas the events that they have not settled: their senders, or their owners, ended first."""
         events = self._store.event_store()
         for due in await events.due(partitions, older_ms=_TELL_AGAIN_MS, limit=_TELL_AT_ONCE):
-            receipt = await events.look(due.channel, due.event)
-            if receipt is None or receipt.waiter != due.waiter:
-                continue
             try:
+                receipt = await events.look(due.channel, due.event)
+                if receipt is None or receipt.waiter != due.waiter:
+                    continue
                 if receipt.disposition == "late" and receipt.about:
                     await self._handle_late(due, receipt)
                 elif not await self._settled(due):

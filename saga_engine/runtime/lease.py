@@ -80,8 +80,9 @@ class Lease:
     """A lease that is kept alive until it is closed or lost. Once lost, it stays lost: open another one.
 
     Over several servers each partition has a share of its own, and an outage of one server that is longer than the
-    lease costs the shares of its partitions. They are taken up again when it is back, after what was ours there has
-    been given up: a lease that is over is never brought back while a saga hangs on it.
+    lease costs the shares of its partitions; one that is away when the lease begins gives none. They are taken up
+    when it is back, after what was ours there has been given up: a lease that is over is never brought back while a
+    saga hangs on it.
     """
 
     def __init__(self, store: Store, clock: StoreClock, ttl_s: float, *, on_wake: Callable[[str], None]) -> None:
@@ -100,6 +101,7 @@ class Lease:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._renew_apart = getattr(store, "renew_apart", None)
+        self._open_apart = getattr(store, "open_apart", None)
         #: The partition whose share a saga needs.
         self.partition_of = parts_of(store)
         self._shares: dict[int, Share] = {}
@@ -108,12 +110,27 @@ class Lease:
         self._reopening: dict[int, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
-        """Start the lease and its renewal."""
+        """Start the lease and its renewal. A share whose server does not answer is lost from the beginning.
+
+        Raises ``StoreUnavailable`` if none answers.
+        """
         sent = lease_clock_s()
-        self._clock.set(await self._store.open_lease(self.owner, self._ttl_ms))
-        until_s = sent + self._ttl_ms / 1000
         count = 1 if self._renew_apart is None else self._store.work().count
+        if self._open_apart is None:
+            now_ms, begun = await self._store.open_lease(self.owner, self._ttl_ms), range(count)
+        else:
+            now_ms, begun = await self._open_apart(self.owner, self._ttl_ms)
+        self._clock.set(now_ms)
+        until_s = sent + self._ttl_ms / 1000
         self._shares = {number: Share(self, number, until_s) for number in range(count)}
+        for number in self._shares.keys() - set(begun):
+            self._shares[number].lost = True
+        if len(begun) < count:
+            _log.warning(
+                "the lease has begun in %d of %d partitions: the sagas of the others wait for their servers",
+                len(begun),
+                count,
+            )
         self._task = asyncio.create_task(self._keep(), name="saga-lease")
 
     async def close(self, *, clean: bool = False) -> None:
@@ -128,10 +145,12 @@ class Lease:
         self._task = None
         if not self.lost:
             self.lost = True
+            held = [number for number, share in self._shares.items() if not share.lost]
+            partitions = held if len(held) < len(self._shares) else None  # a server that is away must not delay the end
             for share in self._shares.values():
                 share.lost = True
             try:
-                await self._store.close_lease(self.owner, clean=clean)
+                await self._store.close_lease(self.owner, clean=clean, partitions=partitions)
             except SagaError as error:
                 # It ends by itself; whoever waits for a saga just waits a little longer.
                 _log.warning("the lease could not be closed and will run out by itself: %s", error)

@@ -33,12 +33,21 @@ class Ticks:
         self._cancel = cancel
 
     async def fire(self) -> None:
-        """Fire what is due. Raises ``StoreUnavailable`` and ``StoreRefused``; what was claimed is taken up later."""
+        """Fire what is due. Raises ``StoreUnavailable`` and ``StoreRefused``; what was claimed is taken up later.
+
+        A schedule whose saga lies on a server that is away does not keep the others from being fired.
+        """
         due = await self._documents.due("schedule", _AT_ONCE)
+        failed: SagaError | None = None
         for name in due.names:
-            for _ in range(_AT_ONCE):
-                if not await self._turn(name, due.now_ms):
-                    break
+            try:
+                for _ in range(_AT_ONCE):
+                    if not await self._turn(name, due.now_ms):
+                        break
+            except (StoreUnavailable, StoreRefused) as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     async def _turn(self, name: str, now_ms: int) -> bool:
         """One tick of a schedule, at most; whether the next one is due as well."""

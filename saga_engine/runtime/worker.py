@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -40,8 +40,8 @@ _HINTS_APART_S: Final = 0.01
 #: The interval, in seconds, at which it searches for dead owners and reports.
 _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
-#: In every so many of these rounds it verifies the store's durability.
-_ROUNDS_PER_VERIFICATION: Final = 5
+#: The interval, in seconds, at which it verifies the store's durability, and looks for events that no saga settled.
+_VERIFIED_EVERY_S: Final = 5.0
 #: A live process renews its lease within this (see ``Lease``), and some time to spare.
 _RENEWED_WITHIN_MS: Final = 1_300
 #: How often, in seconds, it looks after an owner that is dead here until that has not renewed its lease for so long,
@@ -121,7 +121,6 @@ class Worker:
         self._owner = ""
         self._active = 0
         self._nonce = ""
-        self._rounds = 0
         self._away = False
         self._counts: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
@@ -150,10 +149,10 @@ class Worker:
         if self._supervisor.closing:
             self._finished.set()
             raise Interrupted("the coordinator is closing", hint="open another one")
-        rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
+        rounds = [asyncio.create_task(each, name="saga-worker-rounds") for each in self._chores()]
         turns = asyncio.create_task(self._take_turns(), name="saga-worker-turns")
         hints = asyncio.create_task(self._listen(), name="saga-worker-hints")
-        beside = [rounds, hints]
+        beside = [*rounds, hints]
         if self._purging is not None:
             beside.append(asyncio.create_task(keep_purging(self._purging, self._stopping), name="saga-worker-purging"))
         try:
@@ -317,31 +316,37 @@ class Worker:
 
     # --- looking after the others --------------------------------------------------------------------------------
 
-    async def _look_round(self) -> None:
+    def _chores(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What it does besides its sagas, each in its own time: what one of them needs may be away for the others."""
+        yield self._regularly(self._reclaim, hurried=self._suspects_lately)
+        yield self._regularly(self._tell)
+        yield self._regularly(self._tell_again, _VERIFIED_EVERY_S)
+        yield self._regularly(self._supervisor.verify_store, _VERIFIED_EVERY_S, first_s=_VERIFIED_EVERY_S)
+        if self._ticks is not None:
+            yield self._regularly(self._ticks.fire)
+
+    async def _regularly(
+        self,
+        chore: Callable[[], Awaitable[None]],
+        every_s: float = _LOOK_ROUND_S,
+        *,
+        first_s: float = 0.0,
+        hurried: Callable[[], bool] = lambda: False,
+    ) -> None:
+        if first_s:
+            await happens(self._stopping, first_s)
         while not self._stopping.is_set():
             try:
-                await self._reclaim()
-                await self._tell()
-                await self._tell_again()
-                await self._verify()
-                if self._ticks is not None and not self._stopping.is_set():
-                    await self._ticks.fire()
+                await chore()
             except (StoreUnavailable, StoreRefused) as error:
-                _log.info("no looking after other owners now: %s", error)
+                _log.info("a worker's chore has to wait: %s", error)
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
-                _log.exception("a round of looking after other owners failed")
-            await happens(self._stopping, _LOOK_AGAIN_S if self._suspects_lately() else _LOOK_ROUND_S)
+                _log.exception("a worker's chore failed")
+            await happens(self._stopping, _LOOK_AGAIN_S if hurried() else every_s)
 
     async def _tell_again(self) -> None:
-        """Periodically bring sagas the events of which their senders could not tell them."""
-        if self._rounds % _ROUNDS_PER_VERIFICATION == 0:
-            await self._events.tell_again(self._covered(await self._lease()))
-
-    async def _verify(self) -> None:
-        """Verify periodically that the store keeps the configured durability; if not, the worker takes no work."""
-        self._rounds += 1
-        if self._rounds % _ROUNDS_PER_VERIFICATION == 0:
-            await self._supervisor.verify_store()
+        """Bring sagas the events of which their senders could not tell them."""
+        await self._events.tell_again(self._covered(await self._lease()))
 
     async def _reclaim(self) -> None:
         """Put the sagas of dead owners back into the queue.

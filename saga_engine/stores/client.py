@@ -41,6 +41,8 @@ _UNCONFIRMED: Final = frozenset(
     }
 )
 
+#: What a server is asked about its durability.
+_QUESTIONS: Final[Sequence[Sequence[Argument]]] = (*(("CONFIG", "GET", setting) for setting in SETTINGS), ("INFO",))
 _ABSENT: Final = b"absent"
 #: An error about a wrong type names the keys of the call, up to this number.
 _KEYS_NAMED: Final = 4
@@ -208,13 +210,18 @@ class Calls:
     # --- what the servers promise ---
 
     async def promise(self, tags: Sequence[str], *, open_door: bool) -> StorePromise:
-        """The durability that the servers report now; with ``replicas``, a write to each partition is tried as well."""
-        servers = await self._servers(open_door=open_door)
+        """The durability that the servers report now; with ``replicas``, a write to each partition is tried as well.
+
+        Of a cluster, primaries that do not answer are named in a warning, and count for nothing.
+        """
+        servers, away = await self._servers(open_door=open_door)
         unconfirmed = ""
         if self._replicas and all(map(confirms, servers)):
             try:
                 for tag in tags if self._cluster else tags[:1]:
                     mark = beside(tag.encode(), b"mark")
+                    if isinstance(self.others, ClusterPool) and self.others.node_of(mark) in away:
+                        continue
                     await self.others.call([b"SET", mark, b"1", b"PX", 1000], replicas=self._replicas)
             except StoreUnavailable as error:
                 if not isinstance(error.__cause__, TooFewError):
@@ -222,58 +229,47 @@ class Calls:
                 unconfirmed = str(error.__cause__)
             except ResponseError as error:
                 raise refusal(error, self._url) from error
-        return verify(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
+        return verify(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed, away=away)
 
     async def _check(self, connection: Connection) -> None:
         """Check a newly connected server; raises ``DurabilityInsufficient``.
 
-        It may have been restarted with another configuration, or replaced. Its role in its cluster or group of replicas
-        shows with the first call.
+        It may have been restarted with another configuration, or replaced, or it did not answer when the store was
+        opened. Its role in its cluster or group of replicas shows with the first call.
         """
-        if not self.demanding:
-            return
-        *told, info = await connection.call_many([*(["CONFIG", "GET", setting] for setting in SETTINGS), ["INFO"]])
-        settings: dict[str, str] | None = {}
-        for setting, found in zip(SETTINGS, told, strict=True):
-            if isinstance(found, ResponseError):
-                if not _untold(found):
-                    raise found
-                settings = None
-            elif settings is not None:
-                settings[setting] = str(found[1], "utf-8") if found else ""
-        facts = ServerFacts({} if isinstance(info, ResponseError) else _info(info), settings)
-        demand_kept(self._url, facts)
+        if self.demanding:
+            demand_kept(self._url, _facts(await connection.call_many(_QUESTIONS)))
+
+    async def abandon(self) -> None:
+        """End what is under way, and close the connections: the store could not be opened."""
+        late = list(self._settling)
+        for each in late:
+            each.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        await self.forget()
 
     async def forget(self) -> None:
         """Close the idle connections: every later call gets a new one."""
         await self.journal.close()
         await self.others.close()
 
-    async def _servers(self, *, open_door: bool) -> list[ServerFacts]:
-        settings: dict[str, dict[str, str] | None] = {}
-        for setting in SETTINGS:
-            for name, found in await self._asked(["CONFIG", "GET", setting]):
-                if isinstance(found, ResponseError) and not _untold(found):
-                    raise refusal(found, self._url) from found
-                known = settings.setdefault(name, {})
-                if isinstance(found, ResponseError):
-                    settings[name] = None
-                elif known is not None:
-                    known[setting] = str(found[1], "utf-8") if found else ""
-        # Some managed services do not provide INFO; the check uses what can be read.
-        infos = {
-            name: {} if isinstance(found, ResponseError) else _info(found)
-            for name, found in await self._asked(["INFO"])
-        }
-        return [ServerFacts(infos.get(name, {}), told, open_door, name) for name, told in settings.items()]
-
-    async def _asked(self, args: Sequence[Argument]) -> Sequence[tuple[str, Any]]:
-        if isinstance(self.others, ClusterPool):
-            return await self.others.on_each(args)
+    async def _servers(self, *, open_door: bool) -> tuple[list[ServerFacts], Mapping[str, str]]:
+        """The facts of each server that answers, and by name why others do not."""
+        away: Mapping[str, str] = {}
         try:
-            return [("", await self.others.call(args))]
+            if isinstance(self.others, ClusterPool):
+                told, away = await self.others.on_each(_QUESTIONS)
+            else:
+                told = {"": [await self._answer(args) for args in _QUESTIONS]}
+            return [_facts(replies, name, open_door=open_door) for name, replies in told.items()], away
         except ResponseError as error:
-            return [("", error)]
+            raise refusal(error, self._url) from error
+
+    async def _answer(self, args: Sequence[Argument]) -> Any:
+        try:
+            return await self.others.call(args)
+        except ResponseError as error:
+            return error
 
 
 def _pool(connector: Connector, patience_s: float, check: Check, *, width: int) -> Pool | ClusterPool:
@@ -287,6 +283,21 @@ def _with_absent(keys: Sequence[Argument]) -> Sequence[Argument]:
         return keys
     first = keys[0]
     return [*keys, beside(first.encode() if isinstance(first, str) else bytes(first), _ABSENT)]
+
+
+def _facts(replies: Sequence[Any], name: str = "", *, open_door: bool = False) -> ServerFacts:
+    """What a server says to ``_QUESTIONS``. Raises its ``ResponseError``, unless it only hides its settings."""
+    *told, info = replies
+    settings: dict[str, str] | None = {}
+    for setting, found in zip(SETTINGS, told, strict=True):
+        if isinstance(found, ResponseError):
+            if not _untold(found):
+                raise found
+            settings = None
+        elif settings is not None:
+            settings[setting] = str(found[1], "utf-8") if found else ""
+    # Some managed services do not provide INFO; the check uses what can be read.
+    return ServerFacts({} if isinstance(info, ResponseError) else _info(info), settings, open_door, name)
 
 
 def _untold(error: ResponseError) -> bool:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _PORT: Final = 6379
 _HOPS: Final = 5
+#: The pause before all primaries are asked again, of which none has answered, in seconds.
+_PAUSE_S: Final = 0.05
 #: How long a node may take to answer with its map before the others decide without it.
 _ANSWER_S: Final = 1.0
 #: How many nodes are asked for the map at once.
@@ -331,16 +333,67 @@ class ClusterPool(RetryingClient):
             # They were applied, but not confirmed.
             return [TransientError(error)] * len(commands)
 
-    async def on_each(self, args: Sequence[Argument]) -> list[tuple[str, Any]]:
-        """Every primary's address and its reply to a command without a key; an error of one is a reply."""
-        await self.call(["PING"])
-        return [(str(address), await self._on(address, args)) for address in self._cluster.primaries()]
+    async def on_each(self, commands: Sequence[Sequence[Argument]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+        """The replies of each primary to commands without a key, by its address, and why others do not answer.
 
-    async def _on(self, address: Address, args: Sequence[Argument]) -> Any:
+        A ``ResponseError`` is a reply. A primary may take as long as an attempt; if none answers, all are asked
+        again. Raises ``StoreUnavailable`` if none does within the patience, and ``StoreRefused``.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._patience_s
+        found: dict[Address, list[Any]] = {}
+        reason: Exception = RedisConnectionError("no node of the cluster is known to have slots")
+        while True:
+            away: dict[Address, str] = {}
+            try:
+                await self._cluster.prepare(max(deadline_s - loop.time(), 0.0))
+                asked = [address for address in self._cluster.primaries() if address not in found]
+                told = await asyncio.gather(*(self._told(each, commands) for each in asked), return_exceptions=True)
+                for address, replies in zip(asked, told, strict=True):
+                    if isinstance(replies, TransientError):
+                        reason = replies.reason
+                        away[address] = str(reason) or "it is silent"
+                    elif isinstance(replies, BaseException):
+                        raise replies
+                    else:
+                        found[address] = replies
+                # A replica may have taken over from one that did not answer.
+                await self._cluster.prepare(max(deadline_s - loop.time(), 0.0))
+            except TransientError as transient:
+                reason = transient.reason
+            now = self._cluster.primaries()
+            if found and all(address in found or address in away for address in now):
+                return (
+                    {str(address): found[address] for address in now if address in found},
+                    {str(address): away[address] for address in now if address in away},
+                )
+            if loop.time() + _PAUSE_S >= deadline_s:
+                raise self._unavailable(reason) from reason
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _told(self, address: Address, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """The replies of one node. Raises ``TransientError`` if it does not answer within the time of an attempt."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._attempt_s
+        pool = self._pool(address)
         try:
-            return await self._pool(address).call(args)
-        except ResponseError as error:
-            return error
+            return await pool.once(lambda at: at.call_many(commands), self._attempt_s)
+        except TransientError as transient:
+            await self._lost(address)
+            if loop.time() >= ends_s:
+                raise
+            reason = transient
+        try:  # an idle connection that the server has closed is the common case
+            return await pool.once(lambda at: at.call_many(commands), ends_s - loop.time())
+        except TransientError as transient:
+            raise (transient if str(transient.reason) else reason) from transient
+
+    def node_of(self, key: bytes) -> str:
+        """The address of the node that has a key; empty if none is known to."""
+        try:
+            return str(self._cluster.owner(key_slot(key)))
+        except RedisConnectionError:
+            return ""
 
     async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
         await self._cluster.prepare(left_s)
@@ -365,9 +418,9 @@ class ClusterPool(RetryingClient):
                     self._cluster.suspect()
                     raise TransientError(error) from error
                 raise
-            except TransientError:
+            except TransientError as transient:
                 await self._lost(address)
-                raise
+                raise _named(address, transient) from transient.reason
         raise TransientError(RedisConnectionError("the nodes of the cluster point at each other"))
 
     async def _once(
@@ -411,6 +464,12 @@ class ClusterPool(RetryingClient):
         """Close the idle connections."""
         for pool in self._pools.values():
             await pool.close()
+
+
+def _named(address: Address, transient: TransientError) -> TransientError:
+    """The same, with the name of the node: an operator must know which one is away."""
+    said = str(transient.reason) or "it is silent"
+    return TransientError(RedisConnectionError(said if str(address) in said else f"{address}: {said}"))
 
 
 def _on_its_way(error: ResponseError) -> bool:

@@ -24,6 +24,8 @@ _UNREADABLE_HINT: Final = (
     'say durability = "relaxed"'
 )
 
+_AWAY: Final = "its sagas wait until it is back; it is verified before anything is written to it"
+
 
 class ServerFacts(NamedTuple):
     """The facts: ``INFO`` by field, and ``CONFIG GET`` by name (None: the server does not show its settings)."""
@@ -34,11 +36,19 @@ class ServerFacts(NamedTuple):
     name: str = ""  # which of several servers it is
 
 
-def verify(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, unconfirmed: str = "") -> StorePromise:
+def verify(
+    url: str,
+    servers: Sequence[ServerFacts],
+    *,
+    replicas: int = 0,
+    unconfirmed: str = "",
+    away: Mapping[str, str] | None = None,
+) -> StorePromise:
     """The durability that follows from the facts. Errors among the findings lower the level to ``relaxed``.
 
-    ``servers``: the one server, or every primary of a cluster: the weakest determines the level. ``replicas``: how many
-    must have each write on disk; ``unconfirmed`` is why a test write did not reach them.
+    ``servers``: the one server, or every primary of a cluster that answers: the weakest determines the level.
+    ``replicas``: how many must have each write on disk; ``unconfirmed`` is why a test write did not reach them.
+    ``away``: why the other primaries do not answer.
     """
     findings: list[Finding] = []
     for facts in servers:
@@ -54,6 +64,10 @@ def verify(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, uncon
         if replicas:
             level = f"replicated:{replicas}"
             findings.insert(1, ("ok", f"and on the disks of {replicas} replica{'s'[: replicas - 1]}, by WAITAOF", ""))
+    findings += [
+        ("warning", f"{name} does not answer, so it is not verified: {why}", _AWAY)
+        for name, why in (away or {}).items()
+    ]
     names = dict.fromkeys(_server(facts.info) for facts in servers)
     return StorePromise(url, ", ".join(names), level, tuple(dict.fromkeys(findings)))
 

@@ -20,15 +20,20 @@ statistics expires by itself.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.errors import StoreUnavailable
 from saga_engine.ports import BreakerState, Claim
+from saga_engine.stores.cluster import ClusterPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from saga_engine.ports import StopsSeen
+    from saga_engine.stores.client import Calls
     from saga_engine.stores.connection import Argument
     from saga_engine.stores.repair import Mender
 
@@ -55,6 +60,8 @@ class RedisGuards:
         *,
         saga_keys: Callable[[str], Sequence[str]],
         stop_keys: Sequence[str],
+        stops_seen: StopsSeen,
+        apart: Calls | None,
     ) -> None:
         self._run, self._spread = mender.run, mender.spread
         self._namespace = namespace
@@ -62,12 +69,32 @@ class RedisGuards:
         self._driven = driven
         self._saga_keys = saga_keys
         self._stop_keys = stop_keys
+        self._stops_seen = stops_seen
+        self._apart = apart
 
     # --- the operator's stops ---
 
     async def stops(self) -> tuple[int, Mapping[str, str]]:
-        """The stops that hold now, by scope, and their version."""
-        return _stops(await self._run("stop", self._stop_keys[:1], ["read"]))
+        """The stops that hold now, by scope, and their version.
+
+        On a cluster a copy tells them if the primary of the original does not answer, unless a reply to an append was
+        of a later version than every copy that can be read: then nobody knows what holds.
+        """
+        if self._apart is None:
+            return _stops(await self._run("stop", self._stop_keys[:1], ["read"]))
+        (reply,) = await self._read_stops(self._stop_keys[:1])
+        if not reply.done() or isinstance(reply.exception(), StoreUnavailable):
+            copies = await self._read_stops(self._stop_keys[1:])
+            found = [_stops(copy.result()) for copy in copies if copy.done() and copy.exception() is None]
+            latest = max(found, key=lambda stops: stops[0], default=None)
+            if latest is not None and latest[0] >= self._stops_seen.version:
+                return latest
+        return _stops(await reply)
+
+    async def _read_stops(self, keys: Sequence[str]) -> Sequence[asyncio.Future[Any]]:
+        assert self._apart is not None
+        assert isinstance(self._apart.others, ClusterPool)
+        return await self._apart.run_each("stop", [([key], ["read"]) for key in keys], self._apart.others)
 
     async def set_stop(self, scope: str, entry: str | None) -> Mapping[str, str]:
         """Set or (None) lift a stop; when it returns, every append of any process replies with its version."""

@@ -10,8 +10,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.errors import StoreRefused
-from saga_engine.ports import Renewal, Renewals
+from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.ports import Begun, Renewal, Renewals
 from saga_engine.stores.cluster import ClusterPool
 
 if TYPE_CHECKING:
@@ -40,6 +40,27 @@ class RedisLeases:
         """
         keys = [(f"{tag}lease:{owner}", f"{tag}owners") for tag in self._chosen(partitions)]
         return int(max(await self._mender.spread("open_lease", keys, [ttl_ms, owner])))
+
+    async def open_apart(self, owner: str, ttl_ms: int) -> Begun:
+        """See ``ports.Apart.open_apart``. The time is as in ``open``, of the primaries that answer."""
+        pool = self._calls.others
+        assert isinstance(pool, ClusterPool)
+        keys = [(f"{tag}lease:{owner}", f"{tag}owners") for tag in self._tags]
+        replies = await self._calls.run_each("open_lease", [(group, [ttl_ms, owner]) for group in keys], pool)
+        while all(map(_unavailable, replies)):
+            pending = [reply for reply in replies if not reply.done()]
+            if not pending:
+                raise next(error for reply in replies if (error := reply.exception()))
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        times: dict[int, int] = {}
+        for number, (reply, group) in enumerate(zip(replies, keys, strict=True)):
+            if _unavailable(reply):
+                continue
+            try:
+                times[number] = reply.result()
+            except StoreRefused:  # it repairs what a foreign writer damaged
+                (times[number],) = await self._mender.spread("open_lease", [group], [ttl_ms, owner])
+        return Begun(max(times.values()), tuple(times))
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """See ``ports.Store.renew``. The time is as in ``open``."""
@@ -86,6 +107,11 @@ def _merged(found: Sequence[Any]) -> Renewal:
     replies: Sequence[Any] = [[0, reply] if isinstance(reply, int) else reply for reply in found]
     wakes = [str(wake, "utf-8") for reply in replies for wake in reply[2:]]
     return Renewal(max(reply[0] for reply in replies), all(reply[1] == 1 for reply in replies), wakes)
+
+
+def _unavailable(reply: asyncio.Future[Any]) -> bool:
+    """Whether its server has not answered, so far or at all."""
+    return not reply.done() or isinstance(reply.exception(), StoreUnavailable)
 
 
 async def _later(reply: asyncio.Future[Any], again: partial[Any]) -> Renewal:

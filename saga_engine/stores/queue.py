@@ -121,9 +121,9 @@ class RedisWork:
         found = await self._mender.find(self._tags)
         return [(word, key) for word, key in found if word != "unfinished"]
 
-    async def mend(self) -> None:
-        """Continue unfinished mending of other processes, and mend what is damaged now."""
-        await self._mender.mend(self._tags)
+    async def mend(self, partitions: Sequence[int] | None = None) -> None:
+        """Continue unfinished mending of other processes, and mend what is damaged now; see ``ports.WorkStore``."""
+        await self._mender.mend(self._tags if partitions is None else [self._tags[number] for number in partitions])
 
     async def rebuild(self) -> Sequence[str]:
         """Rebuild all indexes from the sagas' own keys; see ``ports.WorkStore``."""

@@ -38,15 +38,13 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from redis.exceptions import ResponseError
-
 from saga_engine.core.states import SAGA_STATES
 from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import (
     PAGE_START,
-    Ack,
     Acquired,
     AppendReply,
+    Begun,
     Entry,
     Head,
     Held,
@@ -59,10 +57,9 @@ from saga_engine.ports import (
     StorePromise,
 )
 from saga_engine.settings import replicas_of
-from saga_engine.stores.append_entries import ack_of, damaged_head, failed, head_of, options
+from saga_engine.stores.append_entries import damaged_head, head_of
 from saga_engine.stores.client import Calls
-from saga_engine.stores.cluster import ClusterPool
-from saga_engine.stores.connection import refusal
+from saga_engine.stores.commits import Commits
 from saga_engine.stores.documents import RedisDocuments
 from saga_engine.stores.durability import demand
 from saga_engine.stores.ended import RedisEnded
@@ -76,27 +73,21 @@ from saga_engine.stores.seals import RedisSeals
 from saga_engine.stores.values import RedisValues
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from saga_engine.stores.connection import Argument, Connector
+    from saga_engine.stores.connection import Connector
 
 FORMAT: Final = 1
 PARTITIONS: Final = 16
 
-#: No single call is larger than this, unless one entry alone is.
-_CALL_BYTES: Final = 16 * 1024 * 1024
 _RECORDS_PER_READ: Final = 1000
 #: The number of sagas whose key names are cached.
 _KEYS_KEPT: Final = 4096
 _HEADS_PER_READ: Final = 500
 _LOOKS: Final = 5
 _log = logging.getLogger("saga_engine.stores")
-_Arguments = list["Argument"]
-_Keys = list[str]
 _Records = list[bytes]
 _Places = list[int]
-
-_OK: Final = Ack("ok")
 
 
 class RedisStore:
@@ -117,23 +108,31 @@ class RedisStore:
         self._durability = durability
         self._open_door = open_door
         self._calls = Calls(connector, patience_s=patience_s, replicas=replicas_of(durability))
-        self._appends = self._calls.journal
         self._mender = Mender(self._calls)
         self._run, self._plain = self._mender.run, self._mender.plain
-        self._tags = self._make_tags(PARTITIONS)
         self._wrapped = b""
         self.stops_seen = StopsSeen()
+        self._tags = self._make_tags(PARTITIONS)
 
     # --- opening and closing ---
 
     async def open(self) -> None:
-        """Connect, refuse a server with insufficient durability, and agree on the format."""
+        """Connect, refuse a server with insufficient durability, and agree on the format.
+
+        Of a cluster, a primary that does not answer is left out. A connection to it is checked when it is made.
+        """
         demanding = self._durability != "relaxed" and not self._connector.promise()
-        if demanding:
-            demand(await self.promise())
-        found = await self._run("meta", [f"{self._namespace}:meta"], [FORMAT, PARTITIONS])
+        try:
+            if demanding:
+                demand(await self.promise())
+                self._calls.demanding = True
+            found = await self._run("meta", [f"{self._namespace}:meta"], [FORMAT, PARTITIONS])
+        except BaseException:
+            await self._calls.abandon()
+            raise
         written, partitions = int(found[0]), int(found[1])
         if written > FORMAT:
+            await self._calls.abandon()
             raise JournalUnreadable(
                 f"the store at {self.url} has format {written}; this engine understands {FORMAT}",
                 hint="upgrade the engine",
@@ -141,7 +140,6 @@ class RedisStore:
             )
         self._tags = self._make_tags(partitions)
         self._wrapped = found[2] or b""
-        self._calls.demanding = demanding
 
     async def verify(self) -> None:
         """Refuse a server whose durability has dropped; then so does every new connection, until it recovers."""
@@ -171,6 +169,11 @@ class RedisStore:
     async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
         """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms."""
         return await self._leases().open(owner, ttl_ms, partitions)
+
+    @property
+    def open_apart(self) -> Callable[[str, int], Awaitable[Begun]] | None:
+        """Start the lease where a server answers (see ``ports.Apart``); None on one server."""
+        return self._leases().open_apart if self._calls.scattered else None
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """Extend the lease, unless it has ended in any partition: then the others expire by themselves."""
@@ -250,143 +253,12 @@ class RedisStore:
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit. Raises ``ValueError`` for an entry that contradicts itself."""
-        if self._calls.scattered:
-            return await self._append_scattered(owner, entries)
-        now_ms = 0
-        acks: list[Ack] = []
-        damaged: dict[int, StoreRefused] = {}
-        for keys, args in self._cut(owner, entries):
-            said, *codes = await self._calls.run("append", keys, args, self._appends)
-            if len(codes) > len(keys) // 2:
-                self.stops_seen.version = max(self.stops_seen.version, codes.pop())
-            now_ms = abs(said)
-            if said < 0:
-                await self._mender.mend(keys)
-            if not any(codes):  # almost always
-                acks += [_OK] * len(codes)
-                continue
-            for code in codes:
-                if type(code) is list:
-                    damaged[len(acks)] = self._damaged(code)
-                acks.append(_OK if code == 0 else ack_of(code))
-        if not damaged:
-            return AppendReply(now_ms, acks)
-        if len(damaged) == len(acks):
-            raise damaged[0]
-        return AppendReply(now_ms, acks, {place: failed(error) for place, error in damaged.items()})
-
-    def _damaged(self, code: Sequence[bytes]) -> StoreRefused:
-        """The error for a saga whose keys a foreign writer damaged; other sagas are not affected."""
-        return refusal(ResponseError(str(code[0], "utf-8", "replace")), self.url)
-
-    async def _append_scattered(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
-        """Group commit on a cluster, complete once the slowest node has answered.
-
-        If one partition is unavailable, the whole commit is: the writer repeats all of it, which is safe.
-        """
-        now_ms, acks, late = await self._append_apart(owner, entries)
-        found = dict(zip(late, await asyncio.gather(*late.values()), strict=True))
-        return AppendReply(now_ms, [found.get(place, ack) for place, ack in enumerate(acks)])
+        return await self._commits.append(owner, entries)
 
     @property
     def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
         """Append on several servers, without one waiting for another (see ``ports.Apart``); None on one server."""
-        return self._append_apart if self._calls.scattered else None
-
-    async def _append_apart(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
-        assert isinstance(self._appends, ClusterPool)
-        shares: dict[int, _Places] = {}
-        for place, entry in enumerate(entries):
-            shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
-        calls, places = [], []
-        for share in shares.values():
-            at = 0
-            for keys, args in self._cut(owner, [entries[place] for place in share]):
-                calls.append((keys, args))
-                places.append(share[at : at + len(keys) // 2])
-                at += len(keys) // 2
-        replies = await self._calls.run_each("append", calls or [([], [owner])], self._appends)
-        while not any(reply.done() and not reply.exception() for reply in replies):
-            pending = [reply for reply in replies if not reply.done()]
-            if not pending:
-                raise next(error for reply in replies if (error := reply.exception()))
-            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for reply, (keys, _) in zip(replies, calls, strict=False):
-            reply.add_done_callback(partial(self._mend_late, keys))
-        acks = [_OK] * len(entries)
-        late: dict[int, asyncio.Future[Ack]] = {}
-        now_ms = 0
-        for reply, share in zip(replies, places or [[]], strict=True):
-            if reply.done() and not reply.exception():
-                said, *codes = self._news(reply.result(), len(share))
-                now_ms = max(now_ms, abs(said))
-                for place, code in zip(share, codes, strict=True):
-                    acks[place] = _OK if code == 0 else ack_of(code)
-                    if type(code) is list:
-                        late[place] = failed(self._damaged(code))
-            else:
-                for at, place in enumerate(share):
-                    acks[place] = Ack("late")
-                    late[place] = self._later(reply, at)
-        return AppendReply(now_ms, acks, late)
-
-    def _later(self, reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
-        """The ack of the entry at that position in a call whose reply is late or will never arrive."""
-        found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-
-        def settle(reply: asyncio.Future[Any]) -> None:
-            if reply.cancelled():
-                found.cancel()
-            elif error := reply.exception():
-                found.set_exception(error)
-                found.exception()  # a caller that needs it reads it; no caller has to
-            else:
-                code = reply.result()[at + 1]
-                if type(code) is list:
-                    found.set_exception(self._damaged(code))
-                    found.exception()
-                else:
-                    found.set_result(_OK if code == 0 else ack_of(code))
-
-        reply.add_done_callback(settle)
-        return found
-
-    def _mend_late(self, keys: _Keys, reply: asyncio.Future[Any]) -> None:
-        """Mend the partition of these keys, if a group commit has found it damaged."""
-        failed = reply.cancelled() or reply.exception()
-        if not failed and self._news(reply.result(), len(keys) // 2)[0] < 0:
-            self._mender.mend_soon(keys)
-
-    def _news(self, reply: list[Any], count: int) -> list[Any]:
-        """The reply to a group commit of so many entries, without the version of the stops, which is remembered."""
-        if len(reply) > count + 1:
-            self.stops_seen.version = max(self.stops_seen.version, reply.pop())
-        return reply
-
-    def _cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
-        """Cut a group commit into script calls by size: keys and arguments of each."""
-        both = self._both
-        keys: _Keys = []
-        args: _Arguments = [owner]
-        size = 0
-        for entry in entries:
-            saga_id, seq, epoch, records, *others = entry
-            more = sum(map(len, records))
-            if entry.summary:
-                more += len(entry.summary)
-            if entry.values:
-                more += sum(map(len, entry.values.values()))
-            if keys and size + more > _CALL_BYTES:
-                yield keys, args
-                keys, args, size = [], [owner], 0
-            size += more
-            keys += both(saga_id)
-            if any(others):
-                args += (epoch, seq, len(records), *options(entry))
-            else:
-                args += (epoch, seq, len(records), b"")
-            args += records
-        yield keys, args
+        return self._commits.append_apart if self._calls.scattered else None
 
     async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
         """The records from ``start`` on. Raises ``JournalUnreadable`` for a saga whose journal is gone."""
@@ -535,6 +407,8 @@ class RedisStore:
             self._driven,
             saga_keys=partial(self._journal_and_head, kind="tally"),
             stop_keys=[f"{tag}stops" for tag in self._tags],
+            stops_seen=self.stops_seen,
+            apart=self._calls if self._calls.scattered else None,
         )
 
     def event_store(self) -> RedisEvents:
@@ -578,7 +452,10 @@ class RedisStore:
             return f"{tag}journal:{saga_id}", f"{tag}head:{saga_id}"
 
         # A saga needs them for each append.
-        self._both = lru_cache(_KEYS_KEPT)(both)
+        both = lru_cache(_KEYS_KEPT)(both)
+        self._commits = Commits(
+            self._calls, self._mender, self.stops_seen, url=self.url, both=both, partitions=partitions
+        )
         return tags
 
     def _key(self, kind: str, saga_id: str) -> str:

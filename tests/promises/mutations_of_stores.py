@@ -292,4 +292,24 @@ OF_STORES = [
             ),
         ),
     ),
+    # 72
+    Mutation(
+        "tests/stores/test_cluster_away.py::test_a_worker_starts_while_a_primary_is_away",
+        "a lease begins in all partitions or not at all",
+        "saga_engine/runtime/lease.py",
+        (("if self._open_apart is None:", "if True:"),),
+        only="freeze and p00",
+    ),
+    Mutation(
+        "tests/stores/test_cluster_away.py::test_what_was_away_is_verified_before_anything_is_written_to_it",
+        "a new connection is not verified",
+        "saga_engine/stores/client.py",
+        (("        if self.demanding:\n            demand_kept", "        if False:\n            demand_kept"),),
+    ),
+    Mutation(
+        "tests/stores/test_cluster_away.py::test_a_stop_holds_while_its_original_cannot_be_read",
+        "stops that cannot be read hold nothing",
+        "saga_engine/stores/guards.py",
+        (("                return latest\n", "                return latest[0], {}\n"),),
+    ),
 ]

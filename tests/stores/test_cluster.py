@@ -4,7 +4,7 @@ import asyncio
 import gc
 import uuid
 import warnings
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 from redis.crc import key_slot
@@ -476,10 +476,10 @@ async def test_a_cluster_that_is_down(frail):
     await begin(store, "s1")
     for node in frail.primaries()[:2]:
         node.kill()
-    for node in frail.nodes:
-        if node.alive and node not in frail.primaries():
-            with suppress(ProcessLookupError):
-                node.kill()
+    for node in [each for each in frail.nodes if each.alive and each not in frail.primaries()]:
+        node.kill()
+    left = [node for node in frail.nodes if node.alive]
+    until(lambda: b"state:fail" in left[0].ask("CLUSTER", "INFO"), "the last one to notice")
     hasty = open_store(f"{frail.url}?namespace={store._namespace}", patience_s=0.3)
     with pytest.raises(StoreUnavailable):
         await hasty.append("A", [Entry("s1", 1, 1, [b"r1"])])
