@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from saga_engine.core import late_events
 from saga_engine.core import records as r
-from saga_engine.core.late_events import late_call, with_event
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
 from saga_engine.plan.tool_spec import ToolSpec
@@ -149,10 +149,10 @@ class WaitingSimulation(Simulation):
         """What the owner tells the store for the late events of each wait that is over."""
         for step in state.plan.steps:
             over = state.steps[step.index].status in ("SUCCEEDED", "FAILED", "SKIPPED", "RESOLVED", "COMPENSATED")
-            call = late_call(state, step.index) if over and step.late is not None else None
+            call = late_events.late_call(state, step.index) if over and step.late is not None else None
             for event in self.held.get(step.key, ()) if call is not None else ():
                 self.begun_late.setdefault((step.key, event.id), set()).add(call.saga_id(event.id))
-                with_event(call, {"ref": 1})
+                late_events.with_event(call, {"ref": 1})
 
     def _check_end(self, state: State) -> None:
         super()._check_end(state)
@@ -202,7 +202,7 @@ class WaitingSimulation(Simulation):
         for step in state.plan.steps:
             if step.late is None or step.key not in waited:
                 continue
-            call, timer = late_call(state, step.index), state.steps[step.index].effect
+            call, timer = late_events.late_call(state, step.index), state.steps[step.index].effect
             if step.key in by_event and call is not None:
                 raise Violation(f"{step.key} took its event, and a late one is given back")
             if step.key not in by_event and call is None and getattr(timer, "via", "timer") == "timer":
