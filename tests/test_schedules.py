@@ -344,3 +344,22 @@ async def test_an_operator_pauses_resumes_triggers_fills_back_and_deletes(store:
         for gone in (schedules.get, schedules.pause, schedules.resume, schedules.trigger, schedules.delete):
             with pytest.raises(ScheduleNotFound):
                 await gone("s")
+
+
+async def test_an_interval_that_is_put_again_keeps_its_rhythm() -> None:
+    """A repeated request moves no tick; another interval begins anew."""
+    async with Coordinator.open("memory://", [charge, refund], durability="relaxed") as coordinator:
+        await coordinator.templates.put("renewal", PLAN)
+        put = {"template": "renewal", "check_tools": False, "input": {"customer": 1}}
+        await coordinator.schedules.put("hourly", every_s=3600, **put)
+        documents = coordinator.store.documents()
+        there = await documents.read("schedule", "hourly")
+        assert there is not None
+        body = body_of(there.body)
+        earlier = msgspec.structs.replace(body.timetable, start_ms=body.timetable.start_ms - 5000)  # put 5 s ago
+        body.timetable = earlier
+        assert await documents.write("schedule", there._replace(body=msgspec.json.encode(body))) is not None
+        again = await coordinator.schedules.put("hourly", every_s=3600, **put)
+        assert (again.next_ms - earlier.start_ms) % 3_600_000 == 0
+        other = await coordinator.schedules.put("hourly", every_s=1800, **put)
+        assert (other.next_ms - earlier.start_ms) % 1_800_000 != 0

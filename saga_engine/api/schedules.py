@@ -108,6 +108,8 @@ class Schedules:
     ) -> Schedule:
         """Create a schedule, or replace what it starts and when; its last sagas remain known.
 
+        An interval counts from the second of its first put; the same interval put again keeps that rhythm.
+
         ``template`` is ``NAME`` (the latest version at each tick) or ``NAME@VERSION``. Raises ``SettingInvalid``,
         ``TemplateNotFound``, and ``PlanInvalid`` if the template could not be submitted with this input now; without
         ``check_tools`` tools and their params are not checked.
@@ -132,12 +134,14 @@ class Schedules:
             submission_of(plan, "checked", given, self._tools)
         elif problems := check_plan(load_plan(plan), None, input=given):
             raise PlanInvalid(problems)
-        body.next_ms = timetable.next_after(now_ms)
         for _ in range(_TRIES):
             there = await self._store.documents().read("schedule", name)
             if there is not None:
                 old = body_of(there.body)
+                if every_s and old.timetable.every_s == every_s:
+                    body.timetable = old.timetable  # put again, perhaps by a repeated request, it keeps its rhythm
                 body.recent, body.begun, body.skipped, body.pending = old.recent, old.begun, old.skipped, old.pending
+            body.next_ms = body.timetable.next_after(now_ms)
             place = Document(name, 0, b"") if there is None else there
             if await write(self._store, place, body, now_ms) is not None:
                 return _schedule(name, body)
