@@ -88,11 +88,6 @@ class Keyring:
         secret = os.urandom(KEY_BYTES)
         return DataKey(secret, self._wrap(saga_id, secret, about))
 
-    def rewrap(self, saga_id: str, wrapped: bytes, about: str = "", about_then: str | None = None) -> bytes:
-        """The same data key, wrapped by the current key. Raises what ``unwrap`` raises."""
-        secret = self._secret(saga_id, wrapped, about, ())
-        return self._wrap(saga_id, secret, about if about_then is None else about_then)
-
     def unwrap(self, saga_id: str, wrapped: bytes, about: str = "", retired: Collection[str] = ()) -> DataKey:
         """The data key. Raises ``KeyMissing``, ``KeyRefused`` and ``SealBroken``."""
         return DataKey(self._secret(saga_id, wrapped, about, retired), wrapped)
