@@ -208,14 +208,7 @@ def call_record(
 
 def with_undo(record: r.CallAdded, undo: tuple[Any, Mapping[str, Any]], catalog: ToolCatalog) -> r.CallAdded:
     """The record of a built-in step that is undone by this tool. Raises ``PlanInvalid``, ``ValueNotJson``."""
-    name, params = name_of(undo[0]), plain(dict(undo[1]))
-    spec = catalog.spec(name)
-    if spec is None:
-        raise PlanInvalid([Problem("tool-unknown", "$.undo", f"there is no tool {cut(name, 80)}")])
-    if spec.effect == "read":
-        message = f"the undo {cut(name, 80)} only reads, so it undoes nothing"
-        raise PlanInvalid([Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back")])
-    sensitive = record.sensitive | ({spec.name: list(spec.sensitive)} if spec.sensitive else {})
+    name, params, sensitive = _taking_back(record, undo, "undo", catalog)
     made = msgspec.structs.replace(record, undo=name, undo_params=params, read=False, sensitive=sensitive)
     Growth.call_of(made, 0, {}, catalog)
     return made
@@ -223,18 +216,26 @@ def with_undo(record: r.CallAdded, undo: tuple[Any, Mapping[str, Any]], catalog:
 
 def with_late(record: r.CallAdded, call: tuple[Any, Mapping[str, Any]], catalog: ToolCatalog) -> r.CallAdded:
     """The record of a wait whose late events are handled by this tool. Raises ``PlanInvalid``, ``ValueNotJson``."""
-    name, params = name_of(call[0]), plain(dict(call[1]))
-    spec = catalog.spec(name)
-    if spec is None:
-        raise PlanInvalid([Problem("tool-unknown", "$.on_late", f"there is no tool {cut(name, 80)}")])
-    if spec.effect == "read":
-        message = f"{cut(name, 80)}, the call for a late event, only reads, so it takes nothing back"
-        raise PlanInvalid([Problem("rollback-reads", "$.on_late", message, "name the tool that takes the effect back")])
+    name, params, sensitive = _taking_back(record, call, "on_late", catalog)
     body = {**record.params["wait"], "on_late": {"tool": name, "params": params}}
-    sensitive = record.sensitive | ({spec.name: list(spec.sensitive)} if spec.sensitive else {})
     made = msgspec.structs.replace(record, params={"wait": body}, sensitive=sensitive)
     Growth.call_of(made, 0, {}, catalog)
     return made
+
+
+def _taking_back(
+    record: r.CallAdded, call: tuple[Any, Mapping[str, Any]], field: str, catalog: ToolCatalog
+) -> tuple[str, dict[str, Any], dict[str, list[str]]]:
+    """A call that takes back what a built-in step stands for: its tool, its params, and what is sensitive with it."""
+    name, params = name_of(call[0]), plain(dict(call[1]))
+    spec = catalog.spec(name)
+    if spec is None:
+        raise PlanInvalid([Problem("tool-unknown", f"$.{field}", f"there is no tool {cut(name, 80)}")])
+    if spec.effect == "read":
+        message = f"{cut(name, 80)} only reads, so as {field} it undoes nothing"
+        hint = "name the tool that takes the effect back"
+        raise PlanInvalid([Problem("rollback-reads", f"$.{field}", message, hint)])
+    return name, params, record.sensitive | ({spec.name: list(spec.sensitive)} if spec.sensitive else {})
 
 
 def _problems_of_more(name: str, more: UndoMore, catalog: ToolCatalog) -> list[Problem]:
