@@ -46,11 +46,14 @@ _COPIES: Final = 10
 #: Starts the server when the first line comes, and stops it and removes its files when the pipe ends. The server is
 #: this process's own child, so there is no moment at which the end of the reader leaves a server that nobody stops.
 _KEEPER: Final = """
-import shutil, subprocess, sys, threading
+import os, shutil, subprocess, sys, threading
 home, socket, *command = sys.argv[1:]
 def tell():
     server.wait()
-    print("ended", flush=True)
+    try:
+        os.write(1, b"ended\\n")  # no buffer, whose lock an interpreter that ends beside it could not have
+    except OSError:
+        return  # nobody reads it any more
 try:
     if sys.stdin.readline():
         with open(f"{home}/log", "ab") as log:
@@ -65,10 +68,11 @@ try:
             print("ended", flush=True)
             sys.stdin.read()
         else:
-            threading.Thread(target=tell, daemon=True).start()
+            teller = threading.Thread(target=tell, daemon=True)
+            teller.start()
             sys.stdin.read()
             server.kill()
-            server.wait()
+            teller.join()
 finally:
     for folder in (home, socket):
         shutil.rmtree(folder, ignore_errors=True)
