@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,10 +19,12 @@ from saga_engine.errors import SettingInvalid
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 
 if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
     from saga_engine.api import Coordinator
     from saga_engine.gateway.door import Token
-    from saga_engine.gateway.http import Desks
-    from saga_engine.gateway.server import Gateway, Offer
+    from saga_engine.gateway.early import Opening
+    from saga_engine.gateway.server import CallHandler, Gateway, Offer
     from saga_engine.gateway.work import EndPolicy, Work
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
@@ -85,38 +87,52 @@ def rules_of(settings: Settings, may_use: Sequence[str] | None, *, engine: bool)
     return planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
 
 
+def _face(
+    settings: Settings,
+    registry: ToolRegistry,
+    progress: Progress,
+    own: str,
+    *,
+    rules: PlannerSettings | None,
+    tools: Callable[[Coordinator, Offer], AbstractAsyncContextManager[CallHandler]],
+) -> tuple[Callable[[CallHandler], Server], Opening]:
+    """What greets clients, and what opens the store and answers calls; ``tools`` answers them unless it is the engine.
+
+    Raises ``SagaError`` for settings that are wrong, before anything is opened.
+    """
+    from saga_engine.gateway.engine import EngineFace, engine_server
+    from saga_engine.gateway.server import Offer
+
+    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
+    offer = Offer(registry) if rules is None else None
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[CallHandler]:
+        async with store_opened(settings, registry, progress, guards, observed=False) as coordinator:
+            face = EngineFace(coordinator, own, rules).opened() if offer is None else tools(coordinator, offer)
+            async with face as call:
+                yield call
+
+    return engine_server if offer is None else offer.server, opening
+
+
 def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: PlannerSettings | None = None) -> None:
     """Serve the client that started this process; it gets its first answers before the store is open."""
+    from saga_engine.gateway.early import Early
     from saga_engine.gateway.stdio import stdio_streams
 
     progress = Progress("mcp", {}, many=True)
-    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
     saga_id = life.own()
 
-    opened = partial(store_opened, settings, registry, progress, guards, observed=False)
+    def work(coordinator: Coordinator, offer: Offer) -> AbstractAsyncContextManager[CallHandler]:
+        one = life.work(coordinator, saga_id, kept=life.name is not None)
+        return life.gateway(coordinator, one, offer).opened()
 
-    @asynccontextmanager
-    async def gateway(offer: Offer) -> AsyncIterator[Gateway]:
-        async with opened() as coordinator:
-            work = life.work(coordinator, saga_id, kept=life.name is not None)
-            yield life.gateway(coordinator, work, offer)
-
-    async def serve(read_stream: Any, write_stream: Any) -> None:
-        if rules is None:
-            from saga_engine.gateway.early import Early
-            from saga_engine.gateway.server import Offer
-
-            offer = Offer(registry)
-            await Early(offer, partial(gateway, offer)).serve(read_stream, write_stream)
-        else:
-            from saga_engine.gateway.engine import EngineFace
-
-            async with opened() as coordinator:
-                await EngineFace(coordinator, saga_id, rules).serve(read_stream, write_stream)
+    server_of, opening = _face(settings, registry, progress, saga_id, rules=rules, tools=work)
 
     async def run() -> None:
         async with stdio_streams() as streams:
-            serving = asyncio.create_task(serve(*streams), name="saga-mcp")
+            serving = asyncio.create_task(Early(server_of, opening).serve(*streams), name="saga-mcp")
 
             def stop() -> None:
                 if serving.cancelling():
@@ -142,10 +158,12 @@ def run_http(
     token_file: Path | None,
     allowed: Sequence[str],
 ) -> None:
-    """Serve clients over HTTP until SIGTERM or Ctrl-C. Raises ``SettingInvalid``."""
+    """Serve clients over HTTP until SIGTERM or Ctrl-C; they are greeted before the store is open.
+
+    Raises ``SettingInvalid``, and what the opening of the store raises.
+    """
     from saga_engine.gateway.door import Door, hosts_for, is_loopback
-    from saga_engine.gateway.engine import EngineFace
-    from saga_engine.gateway.http import HttpFace, bound, serve_http, url_of
+    from saga_engine.gateway.http import bound, serve_http, url_of
 
     host, port = _address(address)
     tokens = _tokens(token_file)
@@ -156,33 +174,28 @@ def run_http(
         )
     hosts = hosts_for(host, allowed)
     progress = Progress("mcp", {}, many=True)
-    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
     own = life.own()
+    server_of, opening = _face(settings, registry, progress, own, rules=rules, tools=partial(_desks, life, own))
     listening = bound(host, port)
 
     async def run() -> None:
-        async with store_opened(settings, registry, progress, guards, observed=False) as coordinator:
-            desks = EngineFace(coordinator, own, rules) if rules is not None else _desks(coordinator, life, own)
-            face = HttpFace(desks.server(), partial(Door, own=own, tokens=tokens, hosts=hosts))
-            stopped = _told_to_stop()
-            data(url_of(listening))
-            await serve_http(face, listening, stopped, desks.close)
+        stopped = _told_to_stop()
+        data(url_of(listening))
+        door = partial(Door, own=own, tokens=tokens, hosts=hosts)
+        await serve_http(server_of, door, opening, listening, stopped)
 
     with listening, progress.reported_logs():
         run_lasting(run())
 
 
-def _desks(coordinator: Coordinator, life: Life, own: str) -> Desks:
+def _desks(life: Life, own: str, coordinator: Coordinator, offer: Offer) -> AbstractAsyncContextManager[CallHandler]:
     from saga_engine.gateway.http import Desks
-    from saga_engine.gateway.server import Offer
-
-    offer = Offer(coordinator.tools)
 
     def gateway(saga_id: str) -> Gateway:
         work = life.work(coordinator, saga_id, kept=saga_id != own or life.name is not None)
         return life.gateway(coordinator, work, offer)
 
-    return Desks(offer, gateway)
+    return Desks(gateway).opened()
 
 
 def _told_to_stop() -> asyncio.Event:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,7 @@ from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaNotFound, Un
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
+from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import traced, visit_of
 from saga_engine.plan.model import Plan
 from saga_engine.plan.salvage import load_checked
@@ -47,6 +48,21 @@ _NAME_CHARS: Final = 40
 _FINAL: Final = ("COMPLETED", "COMPENSATED", "WAIVED")
 
 Body = dict[str, Any]
+
+
+async def _listed(_: Any, __: Any) -> Any:
+    return {"tools": [*TOOLS.values()], **COMPLETE, "ttlMs": 0, "cacheScope": "private"}
+
+
+def engine_server(call: CallHandler) -> Server:
+    """The SDK's server, which gives the calls to ``call``."""
+    return Server(
+        "saga-engine",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=_listed,
+        on_call_tool=traced(call),
+    )
 
 
 class EngineFace:
@@ -78,34 +94,18 @@ class EngineFace:
             "saga_undo": self._undo,
         }
 
-    def server(self) -> Server:
-        """The SDK's server."""
-        return Server(
-            "saga-engine",
-            version=__version__,
-            instructions=INSTRUCTIONS,
-            on_list_tools=self._listed,
-            on_call_tool=traced(self._call),
-        )
-
-    async def serve(self, read_stream: Any, write_stream: Any) -> None:
-        """Serve a client until it disconnects. Its sagas go on, here or in a worker."""
-        server = self.server()
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[CallHandler]:
+        """What answers calls in a block; after it the sagas go on, here or in a worker."""
         try:
-            await server.run(read_stream, write_stream, server.create_initialization_options())
+            yield self.call
         finally:
-            await self.close()
+            for task in self._work:
+                task.cancel()
+            await asyncio.gather(*self._work, return_exceptions=True)
 
-    async def close(self) -> None:
-        """Leave what is awaited here to others."""
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
-
-    async def _listed(self, _: Any, __: Any) -> Any:
-        return {"tools": [*TOOLS.values()], **COMPLETE, "ttlMs": 0, "cacheScope": "private"}
-
-    async def _call(self, ctx: Any, params: Any) -> Any:
+    async def call(self, ctx: Any, params: Any) -> Any:
+        """Answer a call of a tool."""
         made = self._made.get(params.name)
         if made is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import uvicorn
@@ -18,7 +18,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from saga_engine.errors import QueueFull, SettingInvalid
 from saga_engine.gateway.answers import refusal
 from saga_engine.gateway.door import Door
-from saga_engine.gateway.server import Gateway, Offer
+from saga_engine.gateway.early import Entrance, Opening
+from saga_engine.gateway.server import CallHandler, Gateway
 from saga_engine.gateway.visit import KEY, visit_of
 
 _log = logging.getLogger("saga_engine.gateway")
@@ -38,18 +39,14 @@ _BACKLOG: Final = 512
 class Desks:
     """The gateways of one process, one for each saga; ``make`` makes that of an id."""
 
-    def __init__(self, offer: Offer, make: Callable[[str], Gateway], *, most: int = MAX_SAGAS) -> None:
-        self._offer = offer
+    def __init__(self, make: Callable[[str], Gateway], *, most: int = MAX_SAGAS) -> None:
         self._make = make
         self._most = most
-        self._open: dict[str, tuple[Gateway, AbstractAsyncContextManager[None]]] = {}
+        self._open: dict[str, tuple[Gateway, AbstractAsyncContextManager[CallHandler]]] = {}
         self._changing = asyncio.Lock()
 
-    def server(self) -> Server:
-        """The SDK's server for all of them."""
-        return self._offer.server(self._call)
-
-    async def _call(self, ctx: Any, params: Any) -> Any:
+    async def call(self, ctx: Any, params: Any) -> Any:
+        """Answer a call of a tool, for the saga that its request names."""
         visit = visit_of(ctx)
         assert visit is not None
         found = self._open.get(visit.saga)
@@ -63,7 +60,7 @@ class Desks:
             self._open[visit.saga] = self._open.pop(visit.saga)
         return await found[0].call(ctx, params)
 
-    async def _opened(self, saga: str) -> tuple[Gateway, AbstractAsyncContextManager[None]]:
+    async def _opened(self, saga: str) -> tuple[Gateway, AbstractAsyncContextManager[CallHandler]]:
         if len(self._open) >= self._most:
             await self._leave_one()
         gateway = self._make(saga)
@@ -81,12 +78,16 @@ class Desks:
                 return
         raise QueueFull(f"the gateway works on {self._most} sagas now", hint="try again later")
 
-    async def close(self) -> None:
-        """The policy for the end applies to all of them."""
-        async with self._changing:
-            blocks = [block for _, block in self._open.values()]
-            self._open.clear()
-            await asyncio.gather(*(block.__aexit__(None, None, None) for block in blocks))
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[CallHandler]:
+        """What answers calls in a block; after it the policy for the end applies to all sagas."""
+        try:
+            yield self.call
+        finally:
+            async with self._changing:
+                blocks = [block for _, block in self._open.values()]
+                self._open.clear()
+                await asyncio.gather(*(block.__aexit__(None, None, None) for block in blocks))
 
 
 class HttpFace:
@@ -177,14 +178,21 @@ class _Uvicorn(uvicorn.Server):
 
 
 async def serve_http(
-    face: HttpFace,
+    server_of: Callable[[CallHandler], Server],
+    door: Callable[[Callable[..., Awaitable[None]]], Door],
+    opening: Opening,
     listening: socket.socket,
     stopped: asyncio.Event,
-    drained: Callable[[], Awaitable[None]],
     *,
     drain_s: float = DRAIN_S,
 ) -> None:
-    """Serve until ``stopped``; then drain."""
+    """Serve until ``stopped``, then drain; clients are greeted before the store is open.
+
+    Raises what the opening of the store raises, after the calls in flight have been told.
+    """
+    entrance = Entrance(opening)
+    entrance.work.add_done_callback(lambda _: stopped.set())
+    face = HttpFace(server_of(entrance.call), door)
     config = uvicorn.Config(
         face.door,
         http="h11",
@@ -201,9 +209,11 @@ async def serve_http(
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="saga-mcp-http")
     stopping = asyncio.create_task(stopped.wait(), name="saga-mcp-stop")
     try:
-        async with face.opened(drained, drain_s):
+        async with face.opened(entrance.close, drain_s):
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
         server.should_exit = True
         await serving
+    with suppress(asyncio.CancelledError):  # stopped before the store was open
+        entrance.work.result()

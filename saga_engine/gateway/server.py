@@ -103,11 +103,11 @@ class Gateway:
             await server.run(read_stream, write_stream, server.create_initialization_options())
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
-        """The time of an agent, or of several; after it the policy for the end applies."""
+    async def opened(self) -> AsyncIterator[CallHandler]:
+        """What answers the calls of an agent, or of several, in a block; after it the policy for the end applies."""
         idle = asyncio.create_task(self._watch(), name="saga-mcp-idle") if self._idle_s else None
         try:
-            yield
+            yield self.call
         finally:
             if idle is not None:
                 idle.cancel()

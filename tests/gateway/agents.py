@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -16,7 +17,7 @@ from mcp_types import CallToolResult
 from saga_engine import Coordinator
 from saga_engine.gateway.answers import META
 from saga_engine.gateway.door import Door, Token, hosts_for
-from saga_engine.gateway.http import Desks, HttpFace, bound, serve_http, url_of
+from saga_engine.gateway.http import Desks, bound, serve_http, url_of
 from saga_engine.gateway.server import Gateway, Offer
 from saga_engine.gateway.work import Work
 from saga_engine.sources.mcp import McpServer
@@ -110,12 +111,11 @@ async def served(
     def made(saga: str) -> Gateway:
         return Gateway(coordinator, Work(coordinator, saga, kept=True), offer=offer, **options)
 
-    desks = Desks(offer, made, most=most)
-    hosts = hosts_for("127.0.0.1", ())
-    face = HttpFace(desks.server(), lambda inner: Door(inner, own="desk", tokens=tokens, hosts=hosts))
+    desks = Desks(made, most=most)
+    door = partial(Door, own="desk", tokens=tokens, hosts=hosts_for("127.0.0.1", ()))
     stopped = asyncio.Event()
     with bound("127.0.0.1", 0) as listening:
-        serving = asyncio.create_task(serve_http(face, listening, stopped, desks.close))
+        serving = asyncio.create_task(serve_http(offer.server, door, desks.opened, listening, stopped))
         try:
             yield url_of(listening)
         finally:
@@ -131,3 +131,16 @@ async def client(url: str, mode: Any = "auto", token: str = "") -> AsyncIterator
         Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as made,
     ):
         yield Agent(made)
+
+
+@asynccontextmanager
+async def legacy_session(url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A session of the older protocol, without an SDK."""
+    who = {"name": "agent", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who}
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as http:
+        session = (await http.post(url, json=begin)).headers["mcp-session-id"]
+        http.headers.update({"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"})
+        await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        yield http

@@ -12,7 +12,8 @@ from mcp import Client, MCPError
 from mcp.shared.memory import create_client_server_memory_streams
 
 from saga_engine import Coordinator, tool
-from saga_engine.gateway.engine import EngineFace
+from saga_engine.gateway.early import Early
+from saga_engine.gateway.engine import EngineFace, engine_server
 from tests.gateway.agents import Agent
 
 rooms: list[str] = []
@@ -47,9 +48,9 @@ async def engine(**options: Any) -> AsyncIterator[Coordinator]:
 
 @asynccontextmanager
 async def agent(coordinator: Coordinator, name: str = "kim", mode: Any = "auto") -> AsyncIterator[Agent]:
-    face = EngineFace(coordinator, name)
+    early = Early(engine_server, EngineFace(coordinator, name).opened)
     async with create_client_server_memory_streams() as (client_streams, server_streams):
-        serving = asyncio.create_task(face.serve(*server_streams))
+        serving = asyncio.create_task(early.serve(*server_streams))
 
         @asynccontextmanager
         async def transport() -> AsyncIterator[Any]:

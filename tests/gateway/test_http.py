@@ -18,7 +18,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.cli import run
 from saga_engine.errors import SettingInvalid
 from saga_engine.gateway.door import Door, hosts_for, tokens_in
-from tests.gateway.agents import about, client, served
+from tests.gateway.agents import about, client, legacy_session, served
 
 ERAS = ["legacy", "2026-07-28"]
 SECRET = "a-token-of-an-agent-0123456789"
@@ -47,19 +47,6 @@ class Hotel:
             self.rooms.remove(guest)
 
         return [book, cancel]
-
-
-@asynccontextmanager
-async def legacy_session(url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A session of the older protocol, without an SDK."""
-    who = {"name": "agent", "version": "1"}
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who}
-    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as http:
-        session = (await http.post(url, json=begin)).headers["mcp-session-id"]
-        http.headers.update({"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"})
-        await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
-        yield http
 
 
 @asynccontextmanager
