@@ -483,13 +483,14 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """
         return await settled(self.store, saga_id)
 
-    async def erase(self, saga_id: str, *, by: str = "", why: str = "") -> None:
+    async def erase(self, saga_id: str, *, by: str = "", why: str = "") -> Mapping[str, Any]:
         """Destroy the key of a sealed saga that has ended: nobody can read its payloads any more (docs/privacy.md).
 
-        Its id, states and times remain, and who erased it, why and when. Repeating it changes nothing. Raises
-        ``EraseRefused`` and ``SagaNotFound``; what reads the saga from then on raises ``SagaErased``.
+        Its id, states and times remain, and who erased it, why and when, which is returned (``by``, ``why``,
+        ``at_ms``). Repeating it changes nothing. Raises ``EraseRefused`` and ``SagaNotFound``; what reads the saga from
+        then on raises ``SagaErased``.
         """
-        await erase(self.store, saga_id, by, why)
+        return await erase(self.store, saga_id, by, why)
 
     async def purge(self, retention: Retention | Mapping[str, Any] | None = None, *, dry_run: bool = False) -> Purged:
         """Remove sagas that ended long ago, as workers do by the ``retention`` that ``open`` got; or by another one.

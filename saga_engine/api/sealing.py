@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import EraseRefused
 
@@ -34,8 +35,8 @@ async def open_sealed(store: Store, privacy: Keyring | KeySource | None) -> Stor
     return await sealed(store, privacy)
 
 
-async def erase(store: Store, saga_id: str, by: str, why: str) -> None:
-    """See ``Coordinator.erase``."""
+async def erase(store: Store, saga_id: str, by: str, why: str) -> Mapping[str, Any]:
+    """See ``Coordinator.erase``; returns ``by``, ``why`` and ``at_ms`` of who erased it first."""
     seal = getattr(store, "erase", None)
     if seal is None:
         await store.head(saga_id)  # there may be no such saga
@@ -44,4 +45,5 @@ async def erase(store: Store, saga_id: str, by: str, why: str) -> None:
             hint="`saga purge` removes ended sagas; docs/privacy.md",
             saga_id=saga_id,
         )
-    await seal(saga_id, by=by, why=why, at_ms=time.time_ns() // 1_000_000)
+    said: Mapping[str, Any] = await seal(saga_id, by=by, why=why, at_ms=time.time_ns() // 1_000_000)
+    return said

@@ -19,11 +19,13 @@ from saga_engine.cli.cancel import cancel
 from saga_engine.cli.check import check
 from saga_engine.cli.command import command
 from saga_engine.cli.doctor import doctor
+from saga_engine.cli.erase import erase
 from saga_engine.cli.event import event, events
 from saga_engine.cli.fork import fork
 from saga_engine.cli.graph import graph
 from saga_engine.cli.history import history
 from saga_engine.cli.inbox import inbox
+from saga_engine.cli.keys import app as keys
 from saga_engine.cli.listing import list_sagas
 from saga_engine.cli.logs import CHOSEN, logged
 from saga_engine.cli.mcp import mcp
@@ -77,6 +79,7 @@ for _name, _body, _about in (
     ("amend", amend, "Add steps to a running saga."),
     ("fork", fork, "Run a changed plan; reuse unchanged steps."),
     ("undo", undo, "Undo a saga that has completed."),
+    ("erase", erase, "Destroy the key of a sealed saga."),
     ("purge", purge, "Remove sagas that ended long ago."),
     ("check", check, "Check a plan; nothing runs."),
     ("simulate", simulate, "Simulate every failure of a plan."),
@@ -94,6 +97,7 @@ for _name, _body, _about in (
 app.add_typer(template, name="template", short_help="Named plans: put, list, show, delete.")
 app.add_typer(schedule, name="schedule", short_help="Templates that start by themselves.")
 app.add_typer(token, name="token", short_help="Who may use saga serve: create, list, revoke.")
+app.add_typer(keys, name="keys", short_help="Keys that seal payloads: new, list, rewrap.")
 app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
 
 

@@ -61,19 +61,29 @@ def silence_told(settings: Settings, patience_s: float | None = None) -> Iterato
 
 
 @asynccontextmanager
+async def opened(settings: Settings, *, snapshot: bool = False) -> AsyncIterator[Store]:
+    """The store as it is, sealed payloads and all; ``snapshot``: to read from. Reports a silent store."""
+    from saga_engine.stores import open_store
+
+    store = open_store(
+        settings.store, durability=settings.durability, patience_s=settings.patience_s, snapshot=snapshot
+    )
+    try:
+        with silence_told(settings):
+            await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def reading_from(settings: Settings) -> AsyncIterator[Store]:
     """The store to read from, open; the caller has checked that there is one. Reports a silent store."""
     from saga_engine.api.sealing import sealed
     from saga_engine.cli.keyring import keyring_for
-    from saga_engine.stores import open_store
 
-    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s, snapshot=True)
-    try:
-        with silence_told(settings):
-            await store.open()
+    async with opened(settings, snapshot=True) as store:
         yield await sealed(store, keyring_for(settings), reading=True)
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -81,15 +91,9 @@ async def writing_to(settings: Settings) -> AsyncIterator[Store]:
     """The store to write to, without a coordinator. Reports a silent store."""
     from saga_engine.api.sealing import sealed
     from saga_engine.cli.keyring import keyring_for
-    from saga_engine.stores import open_store
 
-    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
-    try:
-        with silence_told(settings):
-            await store.open()
+    async with opened(settings) as store:
         yield await sealed(store, keyring_for(settings))
-    finally:
-        await store.close()
 
 
 @asynccontextmanager

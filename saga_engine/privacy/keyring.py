@@ -40,6 +40,11 @@ class Key(NamedTuple):
     secret: bytes
     fingerprint: bytes
 
+    @property
+    def mark(self) -> str:
+        """Its name and fingerprint, by which a store knows it."""
+        return mark_of(self.name, self.fingerprint)
+
     @classmethod
     def of(cls, name: str, secret: bytes) -> Key:
         """Raises ``SettingInvalid``. No message repeats the key."""
@@ -92,6 +97,13 @@ class Keyring:
         """The data key. Raises ``KeyMissing``, ``KeyRefused`` and ``SealBroken``."""
         return DataKey(self._secret(saga_id, wrapped, about, retired), wrapped)
 
+    def rewrap(self, saga_id: str, wrapped: bytes, about: str = "", about_then: str = "") -> bytes:
+        """The same data key, wrapped by the current key; ``about_then`` is bound to it from now on.
+
+        Also if a retired key wrapped it: the caller decides. Raises ``KeyMissing``, ``KeyRefused`` and ``SealBroken``.
+        """
+        return self._wrap(saga_id, self._secret(saga_id, wrapped, about, ()), about_then)
+
     def _wrap(self, saga_id: str, secret: bytes, about: str) -> bytes:
         key, nonce = self.current, os.urandom(_NONCE_BYTES)
         head = bytes([_FORMAT, len(key.name)]) + key.name.encode() + key.fingerprint
@@ -103,10 +115,11 @@ class Keyring:
         name, fingerprint = wrapper_of(wrapped)
         where = place("data key", saga_id, about)
         context = {"saga_id": saga_id} if saga_id else {}
-        if f"{name}:{fingerprint.hex()}" in retired:
+        if retired and mark_of(name, fingerprint) in retired:
             raise KeyRefused(
                 f"the key {name} was retired, and something is still, or again, sealed with it",
-                hint="an old copy was put back, or a process still wrote with that key",
+                hint="an old copy was put back, or a process still wrote with that key; if you know which, "
+                f"`saga keys rewrap {saga_id or '…'}` accepts it",
                 key=name,
                 **context,
             )
@@ -134,6 +147,11 @@ def wrapper_of(wrapped: bytes) -> tuple[str, bytes]:
         raise SealBroken("a wrapped key cannot be read", hint="a newer engine wrote it, or the store was changed")
     end = 2 + wrapped[1]
     return wrapped[2:end].decode("ascii", "replace"), wrapped[end : end + _FINGERPRINT_BYTES]
+
+
+def mark_of(name: str, fingerprint: bytes) -> str:
+    """What stands for a key in a store's own words."""
+    return f"{name}:{fingerprint.hex()}"
 
 
 def missing(name: str, **context: str) -> KeyMissing:
@@ -187,6 +205,38 @@ def keys_from_file(path: Path) -> Callable[[], Keys]:
         return parse_keys(text, str(path))
 
     return read
+
+
+def made(name: str) -> str:
+    """A new key, as a line of a file of keys. Raises ``SettingInvalid`` for a name that no key can have."""
+    secret = os.urandom(KEY_BYTES)
+    return f"{Key.of(name, secret).name}:{base64.b64encode(secret).decode()}"
+
+
+def add_to_file(path: Path, line: str) -> None:
+    """Add a key at the end of a file of keys, which is made if there is none. Raises ``SettingInvalid``.
+
+    The file is replaced at once: nobody reads half of it.
+    """
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        known = parse_keys(before, str(path))
+        name = line.partition(":")[0]
+        if name in known:
+            raise SettingInvalid(f"{path} has the key {name!r} already", hint="each key has its own name")
+        if before and not before.endswith("\n"):
+            before += "\n"
+        new = path.with_name(f".{path.name}.{os.getpid()}.new")
+        new.touch(0o600)
+        try:
+            new.write_text(f"{before}{line}\n", encoding="utf-8")
+            if before:
+                new.chmod(path.stat().st_mode & 0o755)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingInvalid(f"the keys in {path} cannot be written: {error}", hint="docs/privacy.md") from error
 
 
 def _keys_of(found: Keys) -> dict[str, Key]:

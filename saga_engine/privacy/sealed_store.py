@@ -11,12 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from saga_engine.errors import EraseRefused, KeyMissing, KeyRefused, SagaErased, SagaError, SagaNotFound, SealBroken
+from saga_engine.errors import (
+    EraseRefused,
+    KeyMissing,
+    KeyRefused,
+    SagaErased,
+    SagaError,
+    SagaNotFound,
+    SealBroken,
+    StoreUnavailable,
+)
 from saga_engine.ports import (
     PAGE_START,
     Ack,
@@ -39,7 +49,7 @@ from saga_engine.ports import (
 from saga_engine.privacy.cipher import DataKey, is_sealed_text, message_id, opened_records, place, unbased
 from saga_engine.privacy.keyring import Keyring, missing
 from saga_engine.privacy.sealed_verbs import SealedDocuments, SealedEvents, SealedGuards, SealedValues, SealedWork
-from saga_engine.privacy.store_key import StoreKey, begun, unlocked
+from saga_engine.privacy.store_key import FRESH_S, StoreKey, begun, refuse_retired, refuse_rolled_back, unlocked
 
 _log = logging.getLogger("saga_engine.privacy")
 
@@ -66,6 +76,9 @@ class SealedStore:
         self.keyring = keyring
         self.url = inner.url
         self._store_key: StoreKey | None = None
+        #: The store's own wrapped key, and when it was read (monotonic).
+        self.found = b""
+        self._read_s = 0.0
         #: Keys by saga; None: it is not sealed.
         self._keys: dict[str, DataKey | None] = {}
         #: Keys of sagas that were created here lately: a repeat after a lost answer must write the same bytes.
@@ -83,14 +96,58 @@ class SealedStore:
 
     async def unlock(self) -> None:
         """Get the key of the inner store, which is open; it is made if there is none yet."""
+        self.found = self.inner.seals().found
         if self.keyring is None:
             return
+        found = await begun(self.keyring, self.inner)
         try:
-            self._store_key = await begun(self.keyring, self.inner)
+            self.adopt(found)
         except KeyMissing:
             if not await self.keyring.reload():
                 raise
-            self._store_key = unlocked(self.keyring, self.inner.seals().found)
+            self.adopt(found)
+
+    def adopt(self, found: bytes) -> None:
+        """Believe what the store says of its own key. Raises ``KeyMissing``, ``KeyRefused`` and ``SealBroken``."""
+        assert self.keyring is not None
+        key = unlocked(self.keyring, found)
+        if self._store_key is not None:
+            refuse_rolled_back(self._store_key.about, key.about)
+            if self._store_key.about != key.about:
+                self._keys.clear()  # what a retired key wrapped is refused from now on, also if it was known
+        self._store_key, self.found, self._read_s = key, found, time.monotonic()
+
+    async def refresh(self, *, at_once: bool = False) -> None:
+        """Read again what the store says of keys, if that is not fresh; so that a retired key wraps nothing new.
+
+        Raises ``KeyRefused`` if the current key of this process is retired, also after its source was read again.
+        """
+        if self._store_key is None or self.keyring is None:
+            return
+        if at_once or time.monotonic() - self._read_s >= FRESH_S:
+            await self._read_again()
+        about = self._store_key.about
+        marks = [*about.retiring, *about.retired]
+        if marks and self.keyring.current.mark in marks:
+            await self.keyring.reload()
+            refuse_retired(self.keyring, marks)
+
+    async def _read_again(self) -> None:
+        assert self.keyring is not None
+        self._read_s = time.monotonic()
+        try:
+            found = await self.inner.seals().replace("", self.found, self.found) or b""
+        except StoreUnavailable as error:
+            # (On a cluster it may be another primary than the saga's.) A saga must not wait for that.
+            _log.warning("what the store says of keys cannot be read, and is used as it was: %s", error)
+            return
+        self._read_s = 0.0  # unless it is believed
+        try:
+            self.adopt(found)
+        except (KeyMissing, KeyRefused):
+            if not await self.keyring.reload():
+                raise
+            self.adopt(found)
 
     @property
     def shared(self) -> StoreKey:
@@ -131,6 +188,8 @@ class SealedStore:
     async def _unwrapped(self, head: Head) -> DataKey:
         if self.keyring is None:
             raise missing("", saga_id=head.saga_id)
+        if time.monotonic() - self._read_s >= FRESH_S:
+            await self._read_again()
         retired = self.shared.about.retired
         try:
             return self.keyring.unwrap(head.saga_id, head.key, retired=retired)
@@ -177,6 +236,7 @@ class SealedStore:
             try:
                 saga_id = entry.saga_id
                 if entry.creation is not None:
+                    await self.refresh()
                     key: DataKey | None = self._key_for_new(saga_id)
                 else:
                     key = self._keys[saga_id] if saga_id in self._keys else await self.key_of(saga_id)
@@ -383,14 +443,15 @@ class SealedStore:
 
     # --- erasing ---
 
-    async def erase(self, saga_id: str, *, by: str, why: str, at_ms: int) -> None:
-        """Destroy the key of a saga that has ended, and leave a tombstone. Repeating it changes nothing.
+    async def erase(self, saga_id: str, *, by: str, why: str, at_ms: int) -> Mapping[str, Any]:
+        """Destroy the key of a saga that has ended, and leave a tombstone; returns it. Repeating it changes nothing.
 
         Raises ``SagaNotFound``, and ``EraseRefused`` for a saga that has not ended or is not sealed.
         """
         head = await self.inner.head(saga_id)
-        if tombstone_of(head.summary) is not None:
-            return
+        found = tombstone_of(head.summary)
+        if found is not None:
+            return found
         if not head.key:
             raise EraseRefused(
                 f"saga {saga_id} is not sealed: there is no key to destroy",
@@ -398,7 +459,8 @@ class SealedStore:
                 saga_id=saga_id,
             )
         clear = {name: value for name, value in _fields(head.summary).items() if name in _CLEAR}
-        summary = msgspec.json.encode({**clear, "erased": {"by": by, "why": why, "at_ms": at_ms}})
+        tombstone = {"by": by, "why": why, "at_ms": at_ms}
+        summary = msgspec.json.encode({**clear, "erased": tombstone})
         done = await self.inner.seals().erase(saga_id, summary)
         if done is None:
             raise SagaNotFound(f"no saga {saga_id} in the store at {self.url}", saga_id=saga_id)
@@ -410,6 +472,7 @@ class SealedStore:
             )
         self._keys.pop(saga_id, None)
         self._new.pop(saga_id, None)
+        return tombstone
 
 
 def tombstone_of(summary: bytes) -> dict[str, Any] | None:

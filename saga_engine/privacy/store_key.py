@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -12,17 +12,22 @@ from saga_engine.ports import Store
 from saga_engine.privacy.cipher import DataKey, is_sealed, is_sealed_text, place
 from saga_engine.privacy.keyring import Keyring
 
+#: A process reads again what the store says of keys before it begins a saga, if that is older than this (seconds).
+FRESH_S: Final = 10.0
+
 
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a store's sealing, bound to its wrapped key.
 
     ``named``: names that would reveal values are keyed (locks, digests of calls, keys of events, search terms). They
     are where the store was empty when sealing began; elsewhere processes that began before would not find them.
-    ``retired``: keys (name and fingerprint) that wrap nothing any more.
+    ``retired``: keys (name and fingerprint) that wrap nothing any more; what one wraps nevertheless is refused.
+    ``retiring``: keys that wrap nothing new, and still open what they wrap.
     """
 
     named: bool = True
     retired: list[str] = []
+    retiring: list[str] = []
 
 
 class StoreKey(NamedTuple):
@@ -90,14 +95,13 @@ def said(about: About) -> str:
     return msgspec.json.encode(about).decode()
 
 
-def refuse_retired(keyring: Keyring, retired: Collection[str]) -> None:
-    """Raises ``KeyRefused`` if this process would wrap new keys with a retired one."""
-    key = keyring.current
-    if f"{key.name}:{key.fingerprint.hex()}" in retired:
+def refuse_retired(keyring: Keyring, marks: Collection[str]) -> None:
+    """Raises ``KeyRefused`` if this process would wrap new keys with one of these, which are retired or retiring."""
+    if marks and keyring.current.mark in marks:
         raise KeyRefused(
-            f"the current key of this process, {key.name}, was retired in this store",
+            f"the current key of this process, {keyring.current.name}, was retired in this store",
             hint="this process has an old keyring: give it the one with the newer key first",
-            key=key.name,
+            key=keyring.current.name,
         )
 
 
@@ -108,15 +112,26 @@ def unlocked(keyring: Keyring, found: bytes) -> StoreKey:
     return StoreKey(keyring.unwrap("", wrapped, text, about.retired), about)
 
 
-async def begun(keyring: Keyring, store: Store) -> StoreKey:
-    """The store's key, which is made now if it has none. Raises what ``unlocked`` and the verbs of a store raise."""
+async def begun(keyring: Keyring, store: Store) -> bytes:
+    """The store's wrapped key, which is made now if it has none. Raises what the verbs of a store raise."""
     seals = store.seals()
-    found = seals.found
-    if not found:
-        empty = not await store.list(limit=1) and not await store.event_store().listed(None, 1)
-        about = About(named=empty)
-        new = keyring.new("", said(about))
-        # Another process may be faster; then its key is the store's.
-        found = await seals.replace("", b"", stored(about, new.wrapped)) or b""
-        seals.found = found
-    return unlocked(keyring, found)
+    if seals.found:
+        return seals.found
+    empty = not await store.list(limit=1) and not await store.event_store().listed(None, 1)
+    about = About(named=empty)
+    new = keyring.new("", said(about))
+    # Another process may be faster; then its key is the store's.
+    return await seals.replace("", b"", stored(about, new.wrapped)) or b""
+
+
+def refuse_rolled_back(before: About, now: About) -> None:
+    """Raises ``KeyRefused`` if a store does not say any more that a key is retired: an old copy was put back."""
+    lost = sorted({*before.retired} - {*now.retired})
+    if lost:
+        name = lost[0].rpartition(":")[0]
+        raise KeyRefused(
+            f"this store had retired the key {name}, and does not say so any more",
+            hint="an old copy of the store's own key was put back: restore the newer one, or retire the key again and "
+            "restart this process",
+            key=name,
+        )

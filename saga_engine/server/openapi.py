@@ -98,6 +98,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
         *_COMMON,
         *operation.refusals,
         *((409,) if operation.keyed else ()),
+        *((410,) if "{saga_id}" in operation.path else ()),  # any saga may have been erased
         *(_OF_BODIES if operation.body is not None or operation.takes_any else ()),
     }
     for status in sorted(refused):

@@ -22,6 +22,7 @@ TABLE: dict[str, tuple[str, Any, Any]] = {
     "amendSaga": ("/v1/sagas/queued/amend", MORE, {**MORE, "note": "b"}),
     "undoSaga": ("/v1/sagas/done/undo", {}, {"accept": True}),
     "forkSaga": ("/v1/sagas/two/fork", {"run_from": 2}, {"run_from": 1}),
+    "eraseSaga": ("/v1/sagas/old/erase", {"why": "a"}, {"why": "b"}),
     "resumeSaga": ("/v1/sagas/asks/resume", {}, None),
     "makeCallback": ("/v1/sagas/waits/callbacks", {"step_id": 1}, {"step_id": 2}),
     "sendEvent": ("/v1/events", {"name": "told", "key": 1}, {"name": "told", "key": 2}),
@@ -74,7 +75,7 @@ async def forget_answers(coordinator: Coordinator) -> None:
 async def prepare(coordinator: Coordinator) -> None:
     """What the table's paths name."""
     two = {"steps": [*BOOK["steps"], {"step_id": 2, "tool": "book", "params": {"item": "car"}}]}
-    for saga_id, plan in (("done", BOOK), ("two", two), ("asks", ASK)):
+    for saga_id, plan in (("done", BOOK), ("two", two), ("asks", ASK), ("old", BOOK)):
         await coordinator.run(plan, saga_id=saga_id)
     await coordinator.submit(WAIT, saga_id="queued", detach=True)
     waiting = await coordinator.submit(WAIT, saga_id="waits")
@@ -87,12 +88,14 @@ async def prepare(coordinator: Coordinator) -> None:
         await coordinator.schedules.put(name, template="trip", cron="0 9 * * MON")
 
 
-async def test_each_request_acts_once_under_its_key() -> None:
+@pytest.mark.parametrize("privacy", [None, {"k1": bytes(32)}], ids=["clear", "sealed"])
+async def test_each_request_acts_once_under_its_key(privacy: dict[str, bytes] | None) -> None:
     """Sent twice with one key, and again after a kill between act and answer, the store is as after the first one.
 
     The status and the place are the same, and the same key with another body is refused.
     """
-    async with Coordinator.open("memory://", TOOLS, durability="relaxed", planner=Planner()) as coordinator:
+    opened = Coordinator.open("memory://", TOOLS, durability="relaxed", planner=Planner(), privacy=privacy)
+    async with opened as coordinator:
         await prepare(coordinator)
         async with serving(coordinator) as server:
             api = await server.api()
@@ -101,6 +104,9 @@ async def test_each_request_acts_once_under_its_key() -> None:
             for name, (path, body, other) in TABLE.items():
                 method, key = listed[name].method, {"idempotency-key": f"the-{name}"}
                 first = await api(method, path, body, headers=key)
+                if name == "eraseSaga" and privacy is None:
+                    assert (first.status_code, first.json()["code"]) == (409, "erase-refused")
+                    continue
                 assert first.status_code < 300, (name, first.text)
                 after = await effect(coordinator)
                 for forgotten in (False, True, False):

@@ -13,6 +13,20 @@ from saga_engine.server.schemas import ANY_OBJECT, ID, NOTE, PLAN, TEXT, TRUTH, 
 _STEP: Final[Schema] = {"type": ["string", "integer"], "description": "The step's id."}
 
 
+_ERASED: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "saga_id": {"type": "string"},
+        "erased": {
+            "type": "object",
+            "properties": {"by": {"type": "string"}, "why": {"type": "string"}, "at_ms": {"type": "integer"}},
+            "required": ["by", "why", "at_ms"],
+        },
+    },
+    "required": ["saga_id", "erased"],
+}
+
+
 async def _accepted(incoming: Incoming, found: SagaResult) -> Answer:
     found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
     return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
@@ -81,6 +95,12 @@ async def resume(incoming: Incoming) -> Answer:
     return await _accepted(incoming, await acts.resume(incoming.desk, incoming.identity, incoming.saga_id))
 
 
+async def erase(incoming: Incoming) -> Answer:
+    """Destroy the key of a sealed saga."""
+    said = await acts.erase(incoming.desk, incoming.identity, incoming.saga_id, incoming.body["why"])
+    return Answer({"saga_id": incoming.saga_id, "erased": said})
+
+
 def _act(  # noqa: PLR0917
     verb: str,
     summary: str,
@@ -95,6 +115,7 @@ def _act(  # noqa: PLR0917
         "scope": "resolve",
         "answers": {202: is_a("Saga", "The saga, as it is now.")},
         "refusals": (404, 409),
+        "query": {"wait": WAIT},
     }
     return Operation(
         name=f"{verb}Saga",
@@ -103,7 +124,6 @@ def _act(  # noqa: PLR0917
         summary=summary,
         about=about,
         handle=handle,
-        query={"wait": WAIT},
         body=made_of(properties, required),
         may_lack_body=not required,
         **settings | options,
@@ -159,5 +179,17 @@ OPERATIONS: Final = [
         "Workers continue sagas by themselves; this is for one whose cause has just been mended.",
         resume,
         {},
+    ),
+    _act(
+        "erase",
+        "Destroy the key of a sealed saga that has ended",
+        "Nobody can read its payloads any more: requests for it answer 410 with who erased it, why and when, as the "
+        "first erasure said. Again, it changes nothing. One that has not ended, or is not sealed, is refused with 409.",
+        erase,
+        {"why": TEXT},
+        ("why",),
+        scope="admin",
+        query={},
+        answers={200: ("The tombstone: by whom, why and when.", _ERASED)},
     ),
 ]

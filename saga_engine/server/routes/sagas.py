@@ -104,7 +104,7 @@ OPERATIONS: Final = [
         body=made_of({**BY_PLAN, "template": REFERENCE, "saga_id": ID, "tags": TAGS}),
         rules={"oneOf": [{"required": ["plan"]}, {"required": ["template"]}]},
         answers={202: is_a("Saga", "The saga, as it is now.")},
-        refusals=(404, 409),
+        refusals=(404, 409, 410),
     ),
     Operation(
         name="searchSagas",
