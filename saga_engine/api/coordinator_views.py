@@ -9,11 +9,11 @@ import msgspec
 
 from saga_engine.api.engine import Ownership
 from saga_engine.api.requests import export_of
+from saga_engine.execution.owner import is_owned
 from saga_engine.execution.result import SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.ports import Load, Store
 from saga_engine.runtime.journal import look, shown_records
-from saga_engine.runtime.owner import is_owned
 from saga_engine.runtime.record_stream import follow
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.tools.registry import ToolRegistry

@@ -166,7 +166,7 @@ def _asks(head: Head, summary: dict[str, Any]) -> bool:
 
 def _unowned(head: Head) -> bool:
     """Whether a saga could move on, and no live process owns it."""
-    from saga_engine.runtime.owner import is_owned
+    from saga_engine.execution.owner import is_owned
 
     return head.status in _MOVING and not is_owned(head)
 

@@ -7,7 +7,7 @@ from saga_engine.cli.output import shown
 
 def process_words(owner: str) -> str:
     """``pid 4711 on vm`` for the name that a process gives its lease; other names unchanged."""
-    from saga_engine.runtime.owner import parse
+    from saga_engine.execution.owner import parse
 
     found = parse(owner)
     return shown(owner, 80) if found is None else f"pid {found.pid} on {shown(found.host, 60)}"

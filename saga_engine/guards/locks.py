@@ -1,8 +1,10 @@
 """Calls with the same resource run one after the other, across sagas and processes; first come, first served.
 
 Each call puts its own ticket into the resource's queue in the store, and the oldest living ticket holds the resource. A
-ticket lives as long as its process keeps it alive, so a process that died frees the resource after its lease. A process
-has one keeper for each resource that it uses. The keeper asks for all waiting calls, passes the resource from one to
+ticket lives as long as its process keeps it alive, so a process that died frees the resource after its lease. It names
+its process: a keeper that waits for one which provably runs no more frees the resource as soon as the ticket has been
+silent, which the ticket of a live process on a cloned machine is not. A process has one keeper for each resource that
+it uses. The keeper asks for all waiting calls, passes the resource from one to
 the next without asking, keeps the holder alive and returns tickets. No call therefore depends on waiting for the store
 while it is being cancelled. A call takes its resources in one order (by key), so there is no deadlock.
 """
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone, Outcome
 from saga_engine.core.redaction import REDACTED
 from saga_engine.errors import SagaError
+from saga_engine.execution.owner import provably_dead, this_process
 from saga_engine.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
 from saga_engine.ports.foreign import IN_THE_LOOP, runs_foreign_code
 from saga_engine.tools.limits import ResourceKey, ResourceParamMissing, resource_keys
@@ -36,6 +39,13 @@ _log = logging.getLogger("saga_engine.guards")
 #: The intervals at which a foreign holder is queried: doubling from the first to the last.
 _FIRST_PAUSE_S: Final = 0.002
 _LAST_PAUSE_S: Final = 0.05
+#: The longest interval at which tickets are kept alive; a shorter lease is kept alive three times.
+_KEPT_EVERY_S: Final = 1.0
+#: How often a keeper looks whether the process that holds its resource still runs.
+_LOOK_S: Final = 0.2
+#: A ticket that was not kept alive for so long is not that of a live process elsewhere: a loop that is blocked is found
+#: after ``_KEPT_EVERY_S`` and at most 1.5 s, and its watchdog keeps the tickets from then on.
+_SILENT_MS: Final = 3_000
 #: How long ``close`` waits for tickets to be returned.
 _CLOSE_S: Final = 5.0
 
@@ -43,13 +53,15 @@ _CLOSE_S: Final = 5.0
 class Queues:
     """The part of this process in the queues for resources."""
 
-    __slots__ = ("_lease_s", "_queues", "_store", "_waiting")
+    __slots__ = ("_lease_s", "_queues", "_signature", "_store", "_waiting")
 
     def __init__(self, store: GuardStore, waiting: Waiting, lease_s: float) -> None:
         self._store = store
         self._waiting = waiting
         self._lease_s = lease_s
         self._queues: dict[str, _Queue] = {}
+        #: What this process adds to its tickets.
+        self._signature = ""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -71,7 +83,8 @@ class Queues:
             queue.keeper = asyncio.create_task(self._keep(queue), name="saga-guards: keeper of a resource")
         elif shown != key:
             queue.shown = shown  # For one of the callers the key is a secret, whichever came first.
-        ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}"
+        self._signature = self._signature or f" {round(self._lease_s * 1000)} {this_process()}"
+        ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}{self._signature}"
         turn, kept = queue.join(ticket)
         held = False
         try:
@@ -126,6 +139,7 @@ class _Queue:
         "_holder",
         "_kept",
         "_lease_s",
+        "_look_s",
         "_new",
         "_pause_s",
         "_store",
@@ -154,6 +168,7 @@ class _Queue:
         self._alive_s = asyncio.get_running_loop().time()
         self._alive_due_s = 0.0
         self._ask_s = 0.0
+        self._look_s = 0.0
 
     # --- what calls do: never anything that could be interrupted ---------------------------------------------------
 
@@ -211,12 +226,15 @@ class _Queue:
         self._new.clear()
         try:
             turn = await self._store.take(self.key, tickets, round(self._lease_s * 1000))
+            if turn not in self.turns and now_s >= self._look_s:
+                self._look_s = now_s + _LOOK_S
+                turn = await self._after_the_dead(turn)
         except SagaError as error:
             self._store_failed(error)
             return
         if all_due:
             self._alive_s = now_s
-            self._alive_due_s = now_s + self._lease_s / 3
+            self._alive_due_s = now_s + min(_KEPT_EVERY_S, self._lease_s / 3)
         self._pass_to(turn)
         for asked in tickets if self._kept else ():
             kept = self._kept.pop(asked, None)
@@ -229,6 +247,19 @@ class _Queue:
             self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)
         if self._waiting.stopped:
             self.end()
+
+    async def _after_the_dead(self, holder: str) -> str:
+        """Whose turn it is when no process that provably runs no more holds the resource; else ``holder``."""
+        while holder not in self.turns:
+            lease_ms, process = _signed(holder)
+            if not provably_dead(process):
+                break
+            turn = await self._store.free(self.key, holder, lease_ms, _SILENT_MS)
+            if turn == holder:
+                break  # it was kept alive a moment ago
+            _log.warning("the resource %r is free: %s, which held it, runs no more", self.shown, process)
+            holder = turn
+        return holder
 
     async def _give(self, ticket: str) -> None:
         if ticket == self._holder:
@@ -276,6 +307,13 @@ class _Queue:
             )
         self._alive_due_s = 0.0
         self._ask_s = now_s + _LAST_PAUSE_S
+
+
+def _signed(ticket: str) -> tuple[int, str]:
+    """For how long a ticket is kept alive each time, and the process that does; of an older version, nobody."""
+    _, _, signature = ticket.partition(" ")
+    lease_ms, _, process = signature.partition(" ")
+    return (int(lease_ms), process) if lease_ms.isdecimal() else (0, "")
 
 
 def _words_of_resource(local: Mapping[str, Any]) -> str:

@@ -118,6 +118,13 @@ class GuardStore(SagaLookup, Protocol):
         """Leave the queue, as holder or not; returns the ticket whose turn it is then, or an empty text."""
         ...
 
+    async def free(self, resource: str, ticket: str, ttl_ms: int, silent_ms: int) -> str:
+        """Drop the ticket of a process that is dead, as far as this one can tell; returns whose turn it is then.
+
+        Not if it was kept alive, for ``ttl_ms``, within the last ``silent_ms``: somebody does that.
+        """
+        ...
+
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
         """Reserve the next free moment of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now.
 

@@ -122,6 +122,10 @@ class SealedGuards(_Verbs):
         """Leave the queue for a resource."""
         return await self._inner.give(self._key.name("resource", resource), ticket)
 
+    async def free(self, resource: str, ticket: str, ttl_ms: int, silent_ms: int) -> str:
+        """Drop a dead process's place in the queue for a resource."""
+        return await self._inner.free(self._key.name("resource", resource), ticket, ttl_ms, silent_ms)
+
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
         """Reserve the next moment of a rate limit."""
         return await self._inner.reserve(self._key.name("rate", rate), interval_us, burst, max_wait_ms)

@@ -34,6 +34,7 @@ from saga_engine.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from saga_engine.execution.owner import is_owned
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.result import Handle
 from saga_engine.plan.child_plans import check_input
@@ -43,7 +44,6 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.owner import is_owned
 
 _log = logging.getLogger("saga_engine.children")
 

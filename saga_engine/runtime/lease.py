@@ -17,8 +17,8 @@ from typing import Any
 
 from saga_engine.errors import LeaseLost, SagaError, StoreUnavailable
 from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.owner import this_process
 from saga_engine.ports import Renewal, Store, parts_of
-from saga_engine.runtime.owner import this_process
 
 _log = logging.getLogger("saga_engine.lease")
 

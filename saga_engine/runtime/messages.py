@@ -24,13 +24,13 @@ from saga_engine.errors import (
     SecretMissing,
     ToolMissing,
 )
+from saga_engine.execution.owner import is_owned
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import PAGE_START, Acquired, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
-from saga_engine.runtime.owner import is_owned
 from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 

@@ -33,6 +33,7 @@ from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
+from saga_engine.execution.owner import parse, provably_dead
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
 from saga_engine.runtime.children import Family
@@ -40,7 +41,6 @@ from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, lease_clock_s
-from saga_engine.runtime.owner import parse, provably_dead
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running

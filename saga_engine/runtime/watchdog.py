@@ -107,7 +107,8 @@ class Watchdog:
         lease = self._lease
         sent_s = lease_clock_s()
         remaining_s = lease.valid_until_s - sent_s
-        if left_s <= 0 or remaining_s <= 0 or remaining_s > lease.ttl_s * 2 / 3:
+        # As often as the loop would: the tickets of a live process are never silent for long.
+        if left_s <= 0 or remaining_s <= 0 or remaining_s > lease.ttl_s - min(_BLOCKED_S, lease.ttl_s / 3):
             return
         with contextlib.suppress(SagaError, TimeoutError):  # it is tried again; the loop reports the problem
             renewal = self._store.renew_blocking(lease.owner, round(lease.ttl_s * 1000), remaining_s, self._held())

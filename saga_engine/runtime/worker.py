@@ -19,12 +19,12 @@ import msgspec
 
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SettingInvalid, StoreRefused, StoreUnavailable
 from saga_engine.execution.event_loops import happens
+from saga_engine.execution.owner import parse, provably_dead, this_process
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Hint, Store, Taken, Taking
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.events import BeginLate, Events
 from saga_engine.runtime.lease import Lease, lease_clock_s
-from saga_engine.runtime.owner import parse, provably_dead, this_process
 from saga_engine.runtime.retention import Purging, keep_purging
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.ticks import Ticks

@@ -167,6 +167,11 @@ class RedisGuards:
         """Leave the queue; returns the ticket whose turn it is then, or an empty text."""
         return _text(await self._run("guard_queue", self._queue_keys(resource), ["give", ticket]))
 
+    async def free(self, resource: str, ticket: str, ttl_ms: int, silent_ms: int) -> str:
+        """Drop the ticket of a dead process, unless it was kept alive a moment ago; returns whose turn it is then."""
+        args: list[Argument] = ["free", ticket, bounded_ms(ttl_ms, least=0), bounded_ms(silent_ms, least=0)]
+        return _text(await self._run("guard_queue", self._queue_keys(resource), args))
+
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
         """Reserve the next free slot of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now, rounded up.
 

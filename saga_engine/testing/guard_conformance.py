@@ -270,6 +270,28 @@ class _Resources:
         await guards.give(queue, "b")
         assert await guards.take(queue, [], LONG_MS) == ""
 
+    async def test_a_dead_holder_that_is_silent_is_dropped(self, guards: GuardStore) -> None:
+        """Law: ``free`` drops a ticket that was not kept alive for the given time, and no other ticket."""
+        half_ms = LONG_MS // 2  # of a ticket that is kept alive for an hour each time: it was so half an hour ago
+        await guards.take("r", ["dead", "b"], half_ms)
+        assert await guards.free("r", "dead", LONG_MS, LONG_MS) == "dead"
+        assert await guards.free("r", "nobody", LONG_MS, 0) == "dead"
+        assert await guards.free("r", "dead", LONG_MS, half_ms - 1) == "b"
+        assert await guards.free("r", "dead", LONG_MS, half_ms - 1) == "b"
+        assert await guards.take("r", ["dead"], LONG_MS) == "b"
+        assert [await guards.give("r", ticket) for ticket in ("b", "dead")] == ["dead", ""]
+
+    async def test_who_is_kept_alive_is_not_silent(self, guards: GuardStore) -> None:
+        """Law: each ``take`` and ``keep`` ends the silence of the tickets that it names, and of no others."""
+        half_ms = LONG_MS // 2
+        for number, verb in enumerate((guards.take, guards.keep)):
+            queue = f"r{number}"
+            await guards.take(queue, ["a", "b"], half_ms)
+            await verb(queue, ["a"], LONG_MS)
+            assert await guards.free(queue, "a", LONG_MS, half_ms // 2) == "a"
+            assert await guards.free(queue, "b", LONG_MS, half_ms // 2) == "a"
+            assert await guards.give(queue, "a") == ""
+
     async def test_resources_do_not_meet(self, guards: GuardStore) -> None:
         """Any text is a resource, and each has its own queue; the same ticket may be in several."""
         names = ["r", "R", "r ", "user:ü}{", "\ud800", "", "r" * 100_000]

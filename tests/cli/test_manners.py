@@ -18,7 +18,7 @@ from saga_engine.cli.owners import process_words
 from saga_engine.cli.progress import Progress
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
-from saga_engine.runtime.owner import this_process
+from saga_engine.execution.owner import this_process
 from tests.cli.conftest import TOOLS, Cli
 
 WITH = ("--tools", str(TOOLS))

@@ -1,22 +1,27 @@
 """Resources across real processes: never two at once, all served, and a dead holder holds nothing."""
 
+import asyncio
+import hashlib
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saga_engine.stores import open_store
 from tests.servers import EmbeddedFolder, until
 
 
 class Worker:
     """One process, spoken to by lines."""
 
-    def __init__(self, url, log, lease_s):
-        command = [sys.executable, "-m", "tests.guards.worker", url, str(log), str(lease_s)]
+    def __init__(self, url, log, lease_s, *host):
+        command = [sys.executable, "-m", "tests.guards.worker", url, str(log), str(lease_s), *host]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ready(self):
@@ -43,6 +48,12 @@ class Worker:
 def start(folder, log, number, lease_s):
     workers = [Worker(folder.url, log, lease_s) for _ in range(number)]
     return [worker.ready() for worker in workers]
+
+
+def tickets(folder, key):
+    """Those in the queue for a key, in order."""
+    name = hashlib.sha256(f"key:{key}".encode()).hexdigest()[:32]
+    return [str(ticket, "utf-8") for ticket in folder.raw().zrange(f"saga:{{r:{name}}}:queue", 0, -1)]
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +97,11 @@ def test_never_two_at_once_and_all_are_served(four, shares):
 
 
 def test_a_holder_that_is_killed_frees_its_resource_after_its_lease(tmp_path):
-    """Law: SIGKILL leaves the ticket to its lease, and then the next one is served."""
+    """Law: where nothing proves the death (another machine), SIGKILL leaves the ticket to its lease."""
     log = tmp_path / "log"
     with EmbeddedFolder(tmp_path / "saga") as folder:
-        holder, waiter = start(folder, log, 2, 3.0)
-        holder.ask({"hold": "a"})
+        holder, waiter = Worker(folder.url, log, 3.0, "another").ready(), Worker(folder.url, log, 3.0).ready()
+        holder.ask({"hold": ["a"]})
         until(lambda: log.exists() and log.read_text().startswith("+ a"), "the holder to be inside")
         waiter.ask(["a", "b"])
         until(lambda: "- b" in log.read_text(), "the other key to be served")
@@ -98,6 +109,75 @@ def test_a_holder_that_is_killed_frees_its_resource_after_its_lease(tmp_path):
         holder.kill()
         assert waiter.answer() == "served"
         assert sum(line.startswith("+ a") for line in log.read_text().splitlines()) == 2
+        waiter.end()
+
+
+def test_a_holder_that_is_provably_dead_keeps_nobody_waiting(tmp_path):
+    """Law: a killed process loses all its places at once; a stopped one, which lives, keeps what it holds.
+
+    The leases last an hour, so that none ends here.
+    """
+    log = tmp_path / "log"
+    with EmbeddedFolder(tmp_path / "saga") as folder:
+        first, second, stopped, waiter = start(folder, log, 4, 3600.0)
+        stopped.ask({"hold": ["b"]})
+        first.ask({"hold": ["a"], "wait": ["a", "a"]})  # two of its calls wait behind its own
+        second.ask({"hold": ["c"]})
+        until(lambda: log.exists() and log.read_text().count("+") == 3, "the calls to be inside")
+        until(lambda: len(tickets(folder, "a")) == 3, "two to wait")
+        stopped.process.send_signal(signal.SIGSTOP)
+        waiter.ask(["a", "b", "c"])
+        until(lambda: all(len(tickets(folder, key)) > 1 for key in "abc"), "the waiter to wait for all")
+        first.kill()
+        until(lambda: "- a" in log.read_text(), "the resource of the first to be free")
+        second.kill()
+        until(lambda: "- c" in log.read_text(), "the resource of the second to be free")
+        assert log.read_text().count("+ b") == 1  # its ticket has been silent for longer than the others
+        stopped.kill()
+        assert waiter.answer() == "served"
+        waiter.end()
+
+
+class KeptAlive:
+    """A process on another clone of this machine, which keeps its tickets alive."""
+
+    def __init__(self, folder, key):
+        self._folder, self._key, self._over = folder, key, threading.Event()
+        self._names = tickets(folder, key)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()))
+
+    async def _keep(self):
+        store = open_store(self._folder.url, durability="relaxed")
+        await store.open()
+        while not self._over.wait(0.1):
+            assert await store.guard_store().keep(f"key:{self._key}", self._names, 3_600_000) == self._names[0]
+        await store.close()
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+
+def test_a_process_that_lives_on_a_clone_of_this_machine_keeps_its_resource(tmp_path):
+    """Law: the resource of a process that is dead here is not freed while its ticket is kept alive from elsewhere."""
+    log = tmp_path / "log"
+    with EmbeddedFolder(tmp_path / "saga") as folder:
+        cloned, killed, waiter = start(folder, log, 3, 3600.0)
+        cloned.ask({"hold": ["a"]})
+        killed.ask({"hold": ["b"]})
+        until(lambda: log.exists() and log.read_text().count("+") == 2, "both calls to be inside")
+        with KeptAlive(folder, "a"):
+            cloned.kill()
+            waiter.ask(["a", "b"])
+            until(lambda: len(tickets(folder, "b")) == 2, "the waiter to wait")
+            killed.kill()
+            until(lambda: "- b" in log.read_text(), "the resource of the one that is dead everywhere to be free")
+            assert log.read_text().count("+ a") == 1
+        assert waiter.answer() == "served"
+        assert log.read_text().count("+ a") == 2
         waiter.end()
 
 

@@ -1,7 +1,8 @@
-"""A process of its own that makes guarded calls: ``python -m tests.guards.worker URL LOG LEASE_S``.
+"""A process of its own that makes guarded calls: ``python -m tests.guards.worker URL LOG LEASE_S [HOST]``.
 
 Reads one JSON list of keys a line, makes a call for each at the same time, and answers with a line when all are served.
-Each call writes ``+ KEY ID`` when it is inside and ``- KEY ID`` before it leaves; with ``{"hold": KEY}`` it never leaves.
+Each call writes ``+ KEY ID`` when it is inside and ``- KEY ID`` before it leaves. With ``{"hold": KEYS, "wait": KEYS}`` the
+first calls never leave. HOST: another name for this machine.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 
 from saga_engine.core.effects import Done
@@ -42,9 +44,9 @@ async def main(url: str, path: str, lease_s: float) -> None:
     sys.stdout.flush()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         asked = json.loads(line)
-        keys, hold = (asked, False) if isinstance(asked, list) else ([asked["hold"]], True)
+        held, keys = ([], asked) if isinstance(asked, list) else (asked["hold"], asked.get("wait", []))
         calls = []
-        for key in keys:
+        for hold, key in [*((True, key) for key in held), *((False, key) for key in keys)]:
             number += 1
             who = f"{os.getpid()}-{number}"
             calls.append(tools.call("act", {"key": key, "who": who, "hold": hold}, step(f"s{os.getpid()}", number)))
@@ -56,4 +58,6 @@ async def main(url: str, path: str, lease_s: float) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[4:]:
+        socket.gethostname = lambda: sys.argv[4]
     asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))

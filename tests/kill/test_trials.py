@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.runtime.owner import parse
+from saga_engine.execution.owner import parse
 from tests.kill.conftest import Place
 from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes

@@ -192,7 +192,7 @@ OF_STORES = [
     Mutation(
         "tests/cli/test_interrupts.py::test_a_killed_saga_is_taken_over_at_once",
         "nobody is provably dead",
-        "saga_engine/runtime/owner.py",
+        "saga_engine/execution/owner.py",
         (
             (
                 "    except ProcessLookupError:\n        return True",

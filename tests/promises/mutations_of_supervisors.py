@@ -92,6 +92,18 @@ OF_SUPERVISORS = [
         hangs=True,
     ),
     Mutation(
+        "tests/guards/test_processes.py::test_a_holder_that_is_provably_dead_keeps_nobody_waiting",
+        "whoever is silent counts as dead",
+        "saga_engine/guards/locks.py",
+        (("if not provably_dead(process):", "if not process:"),),
+    ),
+    Mutation(
+        "tests/guards/test_processes.py::test_a_process_that_lives_on_a_clone_of_this_machine_keeps_its_resource",
+        "whoever is dead here is dead everywhere",
+        _QUEUE_LUA,
+        ((">= tonumber(ARGV[4])", ">= 0"),),
+    ),
+    Mutation(
         "tests/guards/test_locks.py::test_crossed_resources_do_not_deadlock",
         "resources are taken in the order in which they are named",
         "saga_engine/guards/locks.py",

@@ -547,7 +547,7 @@ async def test_an_idle_worker_asks_a_few_times_a_second(store) -> None:
 async def test_a_dead_process_whose_lease_is_renewed_keeps_its_sagas(store, caplog) -> None:
     """On a clone of its machine the owner lives on: it is left alone until its lease is renewed no more."""
     await submit(store, ("s1", plan("book")))
-    code = "from saga_engine.runtime.owner import this_process; print(this_process())"
+    code = "from saga_engine.execution.owner import this_process; print(this_process())"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     owner = (await process.communicate())[0].decode().strip()
     await store.open_lease(owner, AN_HOUR_MS)

@@ -4,6 +4,8 @@
 -- ARGV  'take', ttl_ms, ticket...     join in this order, or be kept alive
 --       'keep', ttl_ms, ticket...     be kept alive; one that is dead or gone joins no more
 --       'give', ticket                leave
+--       'free', ticket, ttl_ms, silent_ms   drop the ticket of another process that is dead, unless it was kept alive,
+--                                     with ttl_ms, in the last silent_ms
 -- Reply the ticket whose turn it is, '' for an empty queue
 --
 -- LAWS
@@ -76,8 +78,13 @@ elseif ARGV[1] == 'keep' then
       call('ZADD', alive, now + ARGV[2], ARGV[i])
     end
   end
-else
+elseif ARGV[1] == 'give' then
   drop(ARGV[2])
+else
+  local until_ms = call('ZSCORE', alive, ARGV[2])
+  if until_ms and now - (tonumber(until_ms) - ARGV[3]) >= tonumber(ARGV[4]) then
+    drop(ARGV[2])
+  end
 end
 local turn = front()
 expire_with_the_last()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from saga_engine.runtime import owner
+from saga_engine.execution import owner
 
 
 def ended() -> str:
     """The name of a process that has ended, and that somebody has waited for."""
-    code = "from saga_engine.runtime.owner import this_process; print(this_process())"
+    code = "from saga_engine.execution.owner import this_process; print(this_process())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -58,7 +58,7 @@ def test_when_in_doubt_nobody_is_dead() -> None:
 
 def test_a_zombie_is_dead() -> None:
     """A killed child that nobody has waited for can do nothing any more."""
-    code = "from saga_engine.runtime.owner import this_process; print(this_process(), flush=True); input()"
+    code = "from saga_engine.execution.owner import this_process; print(this_process(), flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     name = child.stdout.readline().strip()
@@ -76,7 +76,7 @@ setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '' || exit 77
 exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '
 import sys
 from pathlib import Path
-from saga_engine.runtime.owner import parse, provably_dead
+from saga_engine.execution.owner import parse, provably_dead
 alive, gone = sys.argv[1:]
 print(Path(f"/proc/{parse(alive).pid}").exists(), provably_dead(alive), provably_dead(gone))' "$@"
 """
@@ -89,7 +89,7 @@ setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '' || exit 77
 exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '
 import ctypes, os
 from pathlib import Path
-from saga_engine.runtime.owner import provably_dead, this_process
+from saga_engine.execution.owner import provably_dead, this_process
 told, freed = os.pipe(), os.pipe()
 pid = os.fork()
 if not pid:
