@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from chaos import plans
@@ -37,16 +37,19 @@ class Duties(NamedTuple):
 
 def main(duties: Duties) -> None:
     """The process; it ends when it has sent every event and every undo has ended."""
-    play(duties, lambda coordinator: _Errands(coordinator, duties).run())
+    play(duties, lambda coordinator: Errands(coordinator, duties.seed, range(duties.sagas)).run())
 
 
-class _Errands:
-    def __init__(self, coordinator: Coordinator, duties: Duties) -> None:
+class Errands:
+    """All that a customer does about some sagas of a seed."""
+
+    def __init__(self, coordinator: Coordinator, seed: int, numbers: Iterable[int]) -> None:
         self._coordinator = coordinator
-        self._seed = duties.seed
-        self._left = iter(range(duties.sagas))
+        self._seed = seed
+        self._left = iter(numbers)
 
     async def run(self) -> None:
+        """Do it, some at a time."""
         await together(*(self._one_after_another() for _ in range(_AT_ONCE)))
 
     async def _one_after_another(self) -> None:

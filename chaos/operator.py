@@ -38,10 +38,10 @@ class Duties(NamedTuple):
 
 def main(duties: Duties) -> None:
     """The process; it ends when it is killed."""
-    play(duties, lambda coordinator: _Desk(coordinator, duties.seed).serve())
+    play(duties, lambda coordinator: Desk(coordinator, duties.seed).serve())
 
 
-class _Desk:
+class Desk:
     """The operator's work. A saga that takes long must not delay the others."""
 
     def __init__(self, coordinator: Coordinator, seed: int) -> None:
@@ -111,20 +111,42 @@ async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> 
         others = [option for option in options if option != "retry"]
         return "retry" if "retry" in options and (again < _ENOUGH or not others) else dice.choice(others), None
     forward = direction == "forward"
-    attempts = step["attempts"] if forward else step["compensation"]["attempts"]
     key = question["idempotency_key"]
-    settle = {"op": "settle", "saga_id": saga_id, "key": key, "epoch": 0, "attempt": attempts}
+    settle = {"op": "settle", "saga_id": saga_id, "key": key, "epoch": 0, "attempt": _attempts(step, key, direction)}
     found = await Outside.ask(settle)
+    by_hand = {"op": "by-hand", "saga_id": saga_id, "step_id": step_id, **_restores(step)}
     if "output" in found:
         if "happened" in options:
             return "happened", found["output"] if forward else None
+        if question.get("undo_call"):  # the rest of the undo
+            await Outside.ask(by_hand)
         return "undone", None  # it was the last of several attempts, and its answer was lost
+    if "undo" in options and dice.random() < 0.6:
+        if dice.random() < 0.3:  # what the operator has seen is not there any more
+            await Outside.ask({"op": "rival", "saga_id": saga_id, "register": by_hand["register"]})
+        return "undo", None
     if "undone" in options and (again >= _ENOUGH or dice.random() < 0.3):
         if dice.random() < 0.2:
             return "accept", None
-        await Outside.ask({"op": "by-hand", "saga_id": saga_id, "step_id": step_id})
+        await Outside.ask(by_hand)
         return "undone", None
     if again >= _ENOUGH:
         return ("not-happened" if "not-happened" in options else "accept"), None
     likely = ["retry", "retry", "retry"] + ["not-happened"] * ("not-happened" in options)
     return dice.choice(likely), None
+
+
+def _attempts(step: dict[str, Any], key: str, direction: str) -> int:
+    """How often the call with this key was made; an undo may have several calls."""
+    if direction == "forward":
+        return int(step["attempts"])
+    calls = step["compensation"].get("calls", [step["compensation"]])
+    return int(next(call["attempts"] for call in calls if call["idempotency_key"] == key))
+
+
+def _restores(step: dict[str, Any]) -> dict[str, Any]:
+    """What undoes a step by hand, beside a word in the ledger: the value as it was."""
+    if "before" not in step:
+        return {}
+    value = None if step["before"].get("absent") else step["before"]["value"]["ref"]
+    return {"register": step["params"]["register"], "value": value}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from chaos.tools import KINDS
+from chaos.tools import KINDS, VALUES
+from chaos.values import SOLE
 
 #: The time-out of a call that the external system will not answer in time.
 IMPATIENT_S: Final = 0.25
@@ -52,11 +53,12 @@ def saga_id(seed: int, number: int) -> str:
 
 def plan(seed: int, number: int) -> Plan:
     """The plan of a run's saga."""
-    body = _Drawing(Random(f"{seed}:{number}")).plan()
+    name = saga_id(seed, number)
+    body = _Drawing(Random(f"{seed}:{number}"), name).plan()
     dice = Random(f"{seed}:{number}:child")
     if dice.random() < _PARENTS and all(step.get("kind") not in ("pivot", "retriable") for step in body["steps"]):
         for at in range(dice.choice((1, 1, 2))):
-            _Drawing(dice).add_child(body["steps"], at)
+            _Drawing(dice, f"{name}.{at}").add_child(body["steps"], at)
     return body
 
 
@@ -90,10 +92,11 @@ _PARENTS: Final = 0.12
 
 
 class _Drawing:
-    """One plan under construction."""
+    """One plan under construction. The names of the values that it changes begin with ``name``."""
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, dice: Random, name: str) -> None:
         self._dice = dice
+        self._name = name
 
     def _happens(self, percent: float) -> bool:
         return self._dice.random() * 100 < percent
@@ -138,10 +141,12 @@ class _Drawing:
         if self._happens(12) and at != pivot:
             return step | {"tool": "look", "kind": "read", "params": {"luck": luck}, **self._patience(luck)}
         step |= {"tool": f"book_{kind}", "params": {"item": f"i{at}", "luck": luck}}
-        if self._happens(1):
+        if changes := self._happens(20):
+            step |= self._change(at, f"i{at}", luck)
+        elif self._happens(1):
             step["params"]["size"] = _BALLAST
         if pivot is None or at < pivot:
-            step["rollback"] = self._rollback(at, kind)
+            step["rollback"] = self._restore(step) if changes else self._rollback(at, kind)
             if fails and self._happens(30):
                 other = dice.choice([each for each in KINDS if each != kind])
                 luck = self._luck(fails=self._happens(30))
@@ -201,7 +206,8 @@ class _Drawing:
         for step in own:
             if step.get("kind") == "irreversible":
                 del step["kind"]
-                step["rollback"] = self._rollback(int(step["step_id"][1:]), step["tool"].removeprefix("book_"))
+                at, (effect, _, kind) = int(step["step_id"][1:]), step["tool"].partition("_")
+                step["rollback"] = self._restore(step) if effect == "put" else self._rollback(at, kind)
         child: dict[str, Any] = {"step_id": f"c{number}", "saga": {"plan": {"steps": own}}}
         if any("depends_on" in step for step in steps):
             child["depends_on"] = []
@@ -218,10 +224,34 @@ class _Drawing:
             **self._patience(luck),
         }
 
-    def _rollback(self, at: int, kind: str) -> dict[str, Any]:
+    def _change(self, at: int, value: str, luck: str) -> dict[str, Any]:
+        """A call that changes a value, which has a name of its own."""
+        name = self._dice.choice(VALUES)
+        register = f"{self._name}/{at}{SOLE if name == 'put_sole' else ''}"
+        return {"tool": name, "params": {"register": register, "ref": value, "luck": luck}}
+
+    def _restore(self, step: dict[str, Any]) -> dict[str, Any]:
+        """The undo of a call that changes a value: in words, or as the tool declares it."""
+        name, register = step["tool"], step["params"]["register"]
+        if self._happens(30):
+            return {"tool": name}
+        luck, other = self._undo_luck(), self._undo_luck()
+        absent = {"tool": name.replace("put", "remove"), "params": {"register": register, "luck": other}}
+        return {
+            "tool": name,
+            "params": {"register": register, "ref": "$before.ref", "luck": luck},
+            **self._patience(luck),
+            "when_absent": absent | self._patience(other),
+        }
+
+    def _undo_luck(self) -> str:
         luck = self._luck(fails=False)
         if self._happens(7):
             luck = self._dice.choice(("refuse,ok", "busy,refuse,lost,ok", "refuse", "crash,ok"))
+        return luck
+
+    def _rollback(self, at: int, kind: str) -> dict[str, Any]:
+        luck = self._undo_luck()
         if self._happens(20):
             return {"tool": "drop", "params": {"request": "$key", "luck": luck}, **self._patience(luck)}
         bound = {"ref": f"$output.step_s{at}.ref", "luck": luck}

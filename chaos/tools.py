@@ -2,6 +2,9 @@
 
 ``keyed`` is settled by calling again with the same key, ``probed`` by its probe, ``bare`` only by an operator;
 ``threaded`` is keyed and blocks a thread. ``drop`` is an undo that needs no output and tolerates absence.
+
+``put_KIND`` changes a value and has a before-image: ``keyed``; ``told``, keyed, whose answer is the new value;
+``probed``, for a value that may not exist yet; ``sole``, bare, which alone writes the value. Each is its own undo.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from saga_engine.tools.registry import ToolRegistry
 
 FAST = RetryPolicy(max_attempts=6, base_s=0.02, max_s=0.3)
 KINDS = ("keyed", "probed", "bare", "threaded")
+#: The tools that change a value.
+VALUES = ("put_keyed", "put_told", "put_probed", "put_sole")
 
 
 def word_of(luck: str, attempt: int) -> str:
@@ -117,7 +122,47 @@ async def look(ctx: ToolContext, luck: str = "ok", after: Any = None) -> dict[st
     return await _act(ctx, "look", luck, {"ref": "seen"}, once=None)
 
 
+@tool(effect="read", retry=FAST, timeout_s=20)
+async def look_value(register: str, ctx: ToolContext) -> dict[str, Any]:
+    """Read a value."""
+    asked = _request(ctx, "look_value", "ok", None, once=None)
+    return _outcome(await Outside.ask({**asked, "op": "value", "register": register}))
+
+
+async def _put(ctx: ToolContext, name: str, luck: str, register: str, ref: str | None, *, once: bool) -> dict[str, Any]:
+    asked = _request(ctx, name, luck, {"ref": ref}, once=once)
+    return _outcome(await Outside.ask({**asked, "register": register, "value": ref}))
+
+
+def _value_pair(kind: str, **settled: Any) -> list[Any]:
+    """``put_KIND`` and ``remove_KIND``, which undoes it if there was no value."""
+    once = bool(settled.get("keyed"))
+    call = {name: option for name, option in settled.items() if name in ("keyed", "probe")}
+
+    async def put(register: str, ref: str, ctx: ToolContext, luck: str = "ok", after: Any = None) -> dict[str, Any]:  # noqa: ARG001
+        return await _put(ctx, f"put_{kind}", luck, register, ref, once=once)
+
+    async def remove(register: str, ctx: ToolContext, luck: str = "ok") -> dict[str, Any]:
+        return await _put(ctx, f"remove_{kind}", luck, register, None, once=once)
+
+    around: dict[str, Any] = {"before": "look_value", "absent": {"error_code": "absent"}}
+    undone: dict[str, Any] = {"undo": f"put_{kind}", "undo_absent": f"remove_{kind}"}
+    return [
+        tool(name=f"put_{kind}", retry=FAST, timeout_s=20, **around, **undone, **settled)(put),
+        tool(name=f"remove_{kind}", retry=FAST, timeout_s=20, **call)(remove),
+    ]
+
+
+def _value_tools() -> list[Any]:
+    return [
+        *_value_pair("keyed", keyed=True),
+        *_value_pair("told", keyed=True, after="output"),
+        *_value_pair("probed", probe="find"),
+        *_value_pair("sole", sole_writer=True),
+    ]
+
+
 def make_tools() -> ToolRegistry:
     """All tools."""
     pairs = [made for kind in KINDS if kind != "threaded" for made in _pair(kind)]
-    return ToolRegistry([*pairs, book_threaded, undo_threaded, drop, look, find])
+    return ToolRegistry([*pairs, *_value_tools(), book_threaded, undo_threaded, drop, look, look_value, find])

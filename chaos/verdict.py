@@ -14,16 +14,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import agent, child_laws, plan_laws, plans, session_laws, ticking
+from chaos import agent, child_laws, plan_laws, plans, session_laws, ticking, value_laws
 from chaos.told import Told
 from chaos.tools import make_tools
-from chaos.world import UNDO, ledger_path
+from chaos.values import Entry, read_log, values_path
+from chaos.world import UNDO, ledger_path, root_of
 from saga_engine import Coordinator, SagaError
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace import DeclaredTools
 from saga_engine.analysis.trace_file import read, verify
 from saga_engine.core import transitions as t
-from saga_engine.ports import ListedEvent
 from saga_engine.testing.ledger import Line, OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.schema_check import SchemaCheck
@@ -80,7 +80,7 @@ class Found(NamedTuple):
     breaches: dict[str, list[str]]
 
 
-class _ReadLedger(OutsideLedger):
+class ReadLedger(OutsideLedger):
     """A ledger without further writes, read once."""
 
     def __init__(self, path: Path) -> None:
@@ -103,83 +103,116 @@ def check(share: Share) -> Found:
 
 
 async def _check(share: Share) -> Found:
-    ledger = _ReadLedger(ledger_path(Path(share.folder), share.share))
-    tools = make_tools()
-    scripts = {script.saga_id: script for script in (agent.script(share.seed, number) for number in share.sessions)}
-    numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
-    found = Found(Counter(), _strangers(share, ledger, {*scripts, *numbers, *share.ticks}, numbers))
-    gate = asyncio.Semaphore(_AT_ONCE)
-    async with Coordinator.open(share.url, tools) as coordinator:
+    async with Coordinator.open(share.url, make_tools()) as coordinator:
+        return await Checking(share, coordinator).all()
 
-        async def one(saga_id: str) -> None:
-            async with gate:
-                try:
-                    told = await _read(coordinator, saga_id)
-                except SagaError as error:
-                    found.breaches[saga_id] = [f"it cannot be read: {error.code}: {error}"]
-                    return
-                wrong = [*_end(told), *_journal(told, share), *_trace(told, tools)]
-                if saga_id in scripts:
-                    wrong += _session_laws(scripts[saga_id], ledger, told)
-                elif saga_id in share.ticks:
-                    wrong += [*ledger.compare(told.body, ticking.PLAN), *_blind_repeats(ticking.PLAN, told)]
-                else:
-                    events = await coordinator.events(plans.EVENT, saga_id)
-                    wrong += _plan_laws(share.seed, numbers[saga_id], ledger, told, events)
-                    found.figures.update(plan_laws.figures(told))
-                    wrong += await children_of(told, plans.plan(share.seed, numbers[saga_id]))
-                _count(found.figures, told, ledger.lines(saga_id))
-                if told.body.get("undone_by"):
-                    wrong += await undo_of(told, plans.plan(share.seed, numbers[saga_id]))
-                if wrong:
-                    found.breaches[saga_id] = wrong
 
-        async def undo_of(told: Told, plan: Mapping[str, Any]) -> list[str]:
-            undo_id = str(told.body["undone_by"])
+class Checking:
+    """The check of one share."""
+
+    def __init__(self, share: Share, coordinator: Coordinator) -> None:
+        folder = Path(share.folder)
+        self._share = share
+        self._coordinator = coordinator
+        self._tools = coordinator.tools
+        self._ledger = ReadLedger(ledger_path(folder, share.share))
+        self._values: dict[str, list[Entry]] = {}  # by the saga of the plan: of its children and its undo as well
+        for entry in read_log(values_path(folder, share.share)):
+            self._values.setdefault(root_of(entry.register.partition("/")[0]), []).append(entry)
+        self._scripts = {each.saga_id: each for each in (agent.script(share.seed, at) for at in share.sessions)}
+        self._numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
+        known = {*self._scripts, *self._numbers, *share.ticks}
+        self._found = Found(Counter(), _strangers(share, self._ledger, known, self._numbers))
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def all(self) -> Found:
+        """Check every saga."""
+        await asyncio.gather(*map(self._one, (*self._numbers, *self._scripts, *self._share.ticks)))
+        return self._found
+
+    async def _one(self, saga_id: str) -> None:
+        async with self._gate:
             try:
-                undo = await _read(coordinator, undo_id)
+                told = await _read(self._coordinator, saga_id)
             except SagaError as error:
-                return [f"its undo {undo_id} cannot be read: {error.code}: {error}"]
-            _count(found.figures, undo, ledger.lines(undo_id))
-            found.figures["undos of completed sagas"] += 1
-            wrong = [*_end(undo), *_journal(undo, share), *_trace(undo, tools)]
-            mine = [each._replace(body=child_laws.own_steps(each.body, plan)) for each in (told, undo)]
-            wrong += plan_laws.undo_breaches(plan, ledger, *mine)
-            wrong += _blind_repeats(plan, undo)
-            return [f"its undo: {sentence}" for sentence in wrong]
+                self._found.breaches[saga_id] = [f"it cannot be read: {error.code}: {error}"]
+                return
+            wrong = self._engine(told)
+            plan = None
+            if saga_id in self._scripts:
+                wrong += _session_laws(self._scripts[saga_id], self._ledger, told)
+            elif saga_id in self._share.ticks:
+                wrong += [*self._ledger.compare(told.body, ticking.PLAN), *_blind_repeats(ticking.PLAN, told)]
+            else:
+                plan = plans.plan(self._share.seed, self._numbers[saga_id])
+                wrong += await self._plan(told, plan)
+            _count(self._found.figures, told, self._ledger.lines(saga_id))
+            if told.body.get("undone_by") and plan is not None:
+                wrong += await self._undo(told, plan)
+            if wrong:
+                self._found.breaches[saga_id] = wrong
 
-        async def children_of(parent: Told, plan: Mapping[str, Any]) -> list[str]:
-            begun = child_laws.ids_of(parent, plan)
-            wrong: list[str] = []
-            for child_id, step_id in begun.items():
-                try:
-                    child = await _read(coordinator, child_id)
-                    undo = await _read(coordinator, undo_id) if (undo_id := child.body.get("undone_by")) else None
-                except SagaError as error:
-                    wrong.append(f"its child {child_id} cannot be read: {error.code}: {error}")
-                    continue
-                own = child_laws.plans_of(plan)[step_id]
-                found.figures["children"] += 1
-                _count(found.figures, child, ledger.lines(child_id))
-                said = [*_end(child), *_journal(child, share), *_trace(child, tools)]
-                said += [*ledger.compare(child.body, own), *_blind_repeats(own, child)]
-                if undo is not None:
-                    said += await undo_of(child, own)
-                wrong += [f"its child {child_id}: {sentence}" for sentence in said]
-                last = child_id == [each for each, step in begun.items() if step == step_id][-1]
-                wrong += child_laws.breaches(parent, step_id, child, undo, last=last)
-            return wrong
+    def _engine(self, told: Told) -> list[str]:
+        """What holds for every saga."""
+        return [*_end(told), *_journal(told, self._share), *_trace(told, self._tools)]
 
-        await asyncio.gather(*map(one, (*numbers, *scripts, *share.ticks)))
-    return found
+    async def _plan(self, told: Told, plan: Mapping[str, Any]) -> list[str]:
+        saga_id = told.body["saga_id"]
+        events = await self._coordinator.events(plans.EVENT, saga_id)
+        errand = plans.errand(self._share.seed, self._numbers[saga_id])
+        wrong = [*self._ledger.compare(child_laws.own_steps(told.body, plan), plan)]
+        wrong += [*_blind_repeats(plan, told), *self._value_laws(told)]
+        wrong += plan_laws.breaches(plan, errand.events, self._ledger, told, events)
+        self._found.figures.update(plan_laws.figures(told))
+        return wrong + await self._children(told, plan)
+
+    def _value_laws(self, told: Told, origin: Told | None = None) -> list[str]:
+        log = self._values.get(root_of(told.body["saga_id"]), [])
+        self._found.figures.update(value_laws.figures(told, log))
+        return list(value_laws.breaches(told, log, origin))
+
+    async def _undo(self, told: Told, plan: Mapping[str, Any]) -> list[str]:
+        undo_id = str(told.body["undone_by"])
+        try:
+            undo = await _read(self._coordinator, undo_id)
+        except SagaError as error:
+            return [f"its undo {undo_id} cannot be read: {error.code}: {error}"]
+        _count(self._found.figures, undo, self._ledger.lines(undo_id))
+        self._found.figures["undos of completed sagas"] += 1
+        wrong = [*self._engine(undo), *self._value_laws(undo, told)]
+        mine = [each._replace(body=child_laws.own_steps(each.body, plan)) for each in (told, undo)]
+        wrong += plan_laws.undo_breaches(plan, self._ledger, *mine)
+        wrong += _blind_repeats(plan, undo)
+        return [f"its undo: {sentence}" for sentence in wrong]
+
+    async def _children(self, parent: Told, plan: Mapping[str, Any]) -> list[str]:
+        begun = child_laws.ids_of(parent, plan)
+        wrong: list[str] = []
+        for child_id, step_id in begun.items():
+            try:
+                child = await _read(self._coordinator, child_id)
+                undo_id = child.body.get("undone_by")
+                undo = await _read(self._coordinator, undo_id) if undo_id else None
+            except SagaError as error:
+                wrong.append(f"its child {child_id} cannot be read: {error.code}: {error}")
+                continue
+            own = child_laws.plans_of(plan)[step_id]
+            self._found.figures["children"] += 1
+            _count(self._found.figures, child, self._ledger.lines(child_id))
+            said = [*self._engine(child), *self._value_laws(child)]
+            said += [*self._ledger.compare(child.body, own), *_blind_repeats(own, child)]
+            if undo is not None:
+                said += await self._undo(child, own)
+            wrong += [f"its child {child_id}: {sentence}" for sentence in said]
+            last = child_id == [each for each, step in begun.items() if step == step_id][-1]
+            wrong += child_laws.breaches(parent, step_id, child, undo, last=last)
+        return wrong
 
 
-def _strangers(
-    share: Share, ledger: OutsideLedger, known: set[str], numbers: Mapping[str, int]
-) -> dict[str, list[str]]:
+def _strangers(share: Share, ledger: ReadLedger, known: set[str], numbers: Mapping[str, int]) -> dict[str, list[str]]:
     """Sagas of the external system that nobody submitted; undos and children belong to those that somebody did."""
     undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
-    roots = {saga_id: saga_id.partition(".")[0].removesuffix(UNDO) for saga_id in ledger.sagas()}
+    roots = {saga_id: root_of(saga_id) for saga_id in ledger.sagas()}
     children = {saga_id for saga_id, root in roots.items() if "." in saga_id and root in numbers}
     said = "the external system got calls of this saga, but it was not submitted"
     return {stranger: [said] for stranger in sorted(ledger.sagas() - {*known, *undos, *children})}
@@ -212,15 +245,6 @@ def _count(figures: Counter[str], told: Told, lines: Sequence[Line]) -> None:
 
 
 # --- the laws ------------------------------------------------------------------------------------------------------
-
-
-def _plan_laws(
-    seed: int, number: int, ledger: OutsideLedger, told: Told, events: Sequence[ListedEvent]
-) -> Iterator[str]:
-    plan = plans.plan(seed, number)
-    yield from ledger.compare(child_laws.own_steps(told.body, plan), plan)
-    yield from _blind_repeats(plan, told)
-    yield from plan_laws.breaches(plan, plans.errand(seed, number).events, ledger, told, events)
 
 
 def _session_laws(script: agent.Script, ledger: OutsideLedger, told: Told) -> Iterator[str]:

@@ -34,6 +34,7 @@ from zlib import crc32
 
 import msgspec
 
+from chaos.values import Values
 from saga_engine import ToolContext, ToolError
 from saga_engine.testing.ledger import OutsideLedger
 
@@ -56,7 +57,12 @@ Reply = dict[str, Any] | None
 
 def share_of(saga_id: str) -> int:
     """The number of the ledger with the lines of a saga, of its undo, and of its children."""
-    return crc32(saga_id.partition(".")[0].removesuffix(UNDO).encode()) % SHARES
+    return crc32(root_of(saga_id).encode()) % SHARES
+
+
+def root_of(saga_id: str) -> str:
+    """The saga that was submitted, of an undo or a child."""
+    return saga_id.partition(".")[0].removesuffix(UNDO)
 
 
 def ledger_path(folder: Path, share: int) -> Path:
@@ -73,6 +79,7 @@ class World:
         #: By key: requests of a lesser epoch, up to an attempt, or sent before a moment are refused.
         self._closed: dict[str, tuple[int, int, float]] = {}
         self._undone: set[tuple[str, str]] = set()
+        self._values = Values(folder)
         self._pending = 0
         self._turned_away = 0
 
@@ -100,9 +107,18 @@ class World:
         if asked["op"] == "settle":
             return self._settle(asked)
         if asked["op"] == "by-hand":
-            self._ledgers[share_of(asked["saga_id"])].by_hand(asked["saga_id"], asked["step_id"])
+            share = share_of(asked["saga_id"])
+            self._ledgers[share].by_hand(asked["saga_id"], asked["step_id"])
             self._undone.add((asked["saga_id"], asked["step_id"]))
+            if "register" in asked:
+                self._values.write_by_hand(share, asked["register"], asked["value"])
             return {}
+        if asked["op"] == "rival":
+            self._values.rival(share_of(asked["saga_id"]), asked["register"])
+            return {}
+        if asked["op"] == "value":
+            ctx = ToolContext(*asked["ctx"])
+            return self._values.look(share_of(ctx.saga_id), ctx, asked["register"], asked["sent_s"])
         return {"pending": self._pending, "turned_away": self._turned_away}
 
     async def _call(self, asked: Mapping[str, Any]) -> Reply:
@@ -127,7 +143,10 @@ class World:
         place = (ctx.saga_id, ctx.step_id)
         undone = ctx.direction == "forward" and place in self._undone
         closed = ctx.epoch < epoch or ctx.attempt <= attempt or asked["sent_s"] < moment or undone
-        if closed and not (asked["once"] and ledger.find(ctx.idempotency_key)):
+        register = asked.get("register")
+        closed = closed or (register is not None and self._values.closes(register, ctx, asked["sent_s"]))
+        again = bool(asked["once"] and ledger.find(ctx.idempotency_key))
+        if closed and not again:
             self._turned_away += 1
             return {"error": "refuse"}
         if self._sabotage == "undos" and ctx.direction == "compensate":
@@ -140,6 +159,8 @@ class World:
             return {"error": "refuse"}
         if ctx.direction == "compensate":
             self._undone.add(place)
+        if register is not None and not (again and once):
+            self._values.write(share_of(ctx.saga_id), ctx, register, asked["value"], asked["sent_s"])
         return {"output": output}
 
     def _settle(self, asked: Mapping[str, Any]) -> Reply:

@@ -42,6 +42,9 @@ KINDS = (
     "finally",
     "undos of completed sagas",
     "children",
+    "values set",
+    "restored",
+    "drifts",
 )
 
 
@@ -108,7 +111,7 @@ def test_plans_and_blows_follow_from_the_seed() -> None:
         compile_plan(load_plan(plan), tools)
     kinds = Counter(step.get("kind", "compensatable") for plan in drawn for step in plan["steps"])
     assert min(kinds[kind] for kind in ("compensatable", "pivot", "retriable", "read")) > 20
-    sent = [[sending.when == "late" for sending in plans.errand(SEED, number).events] for number in range(800)]
+    sent = [[sending.when == "late" for sending in plans.errand(SEED, number).events] for number in range(2000)]
     assert any(len(set(late)) > 1 for late in sent), "events before the end of a saga, and after it"
     assert all(late == sorted(late) for late in sent), "a saga may need the others in order to end"
     assert injector.draw(SEED, 40) == injector.draw(SEED, 40)

@@ -1,0 +1,124 @@
+"""The laws of chaos name what a broken engine does: each is broken in one way, and a small chaos run finds it out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos import plans
+from saga_engine.core import images
+from saga_engine.core.images import Image
+from saga_engine.core.state import State
+from saga_engine.runtime import image_reader
+from saga_engine.runtime.image_reader import ImageReader
+from tests import small_chaos
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the external system listens on a Unix socket")
+
+SEED = 30
+Breaking = Callable[[pytest.MonkeyPatch], None]
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def values(seed: int, number: int) -> dict[str, Any]:
+    """All kinds of values are changed, a rival changes some of them as well, and then everything is undone."""
+    saga_id, kinds = plans.saga_id(seed, number), ("keyed", "told", "probed", "sole", "keyed", "told", "probed")
+    fates = ("ok", "busy,gone,ok", "ok", "lost,ok", "cut,ok", "ok", "ok")
+    steps: list[dict[str, Any]] = []
+    for at, (kind, luck) in enumerate(zip(kinds, fates, strict=True)):
+        register = f"{saga_id}/{at}{'!' if kind == 'sole' else ''}"
+        params = {"register": register, "ref": f"i{at}", "luck": luck}
+        restored = {"register": register, "ref": "$before.ref", "luck": fates[number % len(fates)]}
+        removed = {"tool": f"remove_{kind}", "params": {"register": register}}
+        rollback = {"tool": f"put_{kind}", "params": restored, "when_absent": removed}
+        steps.append({"step_id": f"s{at}", "tool": f"put_{kind}", "params": params, "rollback": rollback})
+    ids = [step["step_id"] for step in steps]
+    steps = [step | {"depends_on": []} for step in steps]
+    steps.append({"step_id": "b0", "sleep": 0.5, "depends_on": ids})  # the slowest rival writes within this time
+    refused = {"item": "no", "luck": "refuse"}
+    steps.append({"step_id": "no", "tool": "book_keyed", "params": refused, "kind": "pivot", "depends_on": ["b0"]})
+    return {"steps": steps}
+
+
+def never_asks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(images, "judge", lambda *_, **__: "undo")
+
+
+def does_not_look(patch: pytest.MonkeyPatch) -> None:
+    async def call(_: Any, make: Any) -> Any:
+        return await make()
+
+    patch.setattr(image_reader._Undo, "__call__", call)
+
+
+def releases_every_value(patch: pytest.MonkeyPatch) -> None:
+    real = images.judge
+
+    def judge(step: Any, found: Image, *, sole_writer: bool) -> Any:
+        return "undo" if step.cleared is not None else real(step, found, sole_writer=sole_writer)
+
+    patch.setattr(images, "judge", judge)
+
+
+def looks_once(patch: pytest.MonkeyPatch) -> None:
+    real = images.needs_image
+
+    def needs_image(state: State, index: int) -> bool:
+        return real(state, index) and state.steps[index].forward.attempt == 0
+
+    patch.setattr(images, "needs_image", needs_image)
+
+
+def always_asks(patch: pytest.MonkeyPatch) -> None:
+    real = images.judge
+
+    def judge(step: Any, found: Image, *, sole_writer: bool) -> Any:
+        judged = real(step, found, sole_writer=sole_writer)
+        return "drift" if judged == "undo" and step.cleared is None else judged
+
+    patch.setattr(images, "judge", judge)
+
+
+def remembers_another_value(patch: pytest.MonkeyPatch) -> None:
+    real, last = ImageReader.read, [{"value": {"ref": "nothing"}}]
+
+    async def read(self: ImageReader, state: State, index: int, *way: Any) -> Any:
+        found = await real(self, state, index, *way)
+        if way or not isinstance(found, dict):
+            return found
+        last.append(found)
+        return last[-2]
+
+    patch.setattr(ImageReader, "read", read)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        pytest.param(None, "", id="whole"),
+        pytest.param(never_asks, "the call had left", id="never asks"),
+        pytest.param(does_not_look, "had not looked", id="does not look"),
+        pytest.param(releases_every_value, "the call had left", id="a release is of every value"),
+        pytest.param(looks_once, "without a before-image", id="looks before the first attempt only"),
+        pytest.param(always_asks, "which nobody else wrote", id="always asks"),
+        pytest.param(remembers_another_value, "its owner saw", id="remembers another value"),
+    ],
+)
+async def test_a_value_that_is_overwritten_silently_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Breaking | None, sentence: str
+) -> None:
+    """Whoever else writes, an undo overwrites only what its owner saw, and what the call left or an operator released."""
+    monkeypatch.setattr(plans, "plan", values)
+    if broken:
+        broken(monkeypatch)
+    found = await small_chaos.run(tmp_path, SEED, range(3 if broken else 8), longest_s=10.0 if broken else 60.0)
+    said = [each for breaches in found.breaches.values() for each in breaches]
+    assert (not said) if not sentence else any(sentence in each for each in said), said
+    if not sentence:
+        assert min(found.figures[name] for name in ("values set", "restored", "drifts", "released")) > 3, found.figures
