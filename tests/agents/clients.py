@@ -1,4 +1,4 @@
-"""The agent frameworks: each with its packages, in an environment of its own, and its program in examples."""
+"""The agents: each with its packages in an environment of its own, and its program: in examples, or of a client."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ PROGRAMS = ROOT / "examples" / "mcp_agents"
 
 @dataclass(frozen=True)
 class Framework:
-    """``told``: the packages whose versions the docs name."""
+    """``told``: the packages whose versions the docs name. ``command``: that of a package of npm."""
 
     name: str
     packages: tuple[str, ...]
     told: tuple[str, ...]
+    command: str = ""
 
     @property
     def program(self) -> Path:
-        return PROGRAMS / f"with_{self.name}.py"
+        return Path(__file__).with_name(f"{self.name}.py") if self.command else PROGRAMS / f"with_{self.name}.py"
 
 
 FRAMEWORKS = (
@@ -43,12 +44,20 @@ FRAMEWORKS = (
         ("qwen-agent[mcp]", "mcp<2", "numpy", "python-dateutil", "soundfile", "tqdm"),
         ("qwen-agent", "mcp"),
     ),
+    Framework("qwen_code", ("@qwen-code/qwen-code",), (), "qwen"),
+    Framework("claude_code", ("@anthropic-ai/claude-code",), (), "claude"),
 )
 
 
 def environment(framework: Framework, folder: Path) -> str:
-    """Its interpreter; the environment is built in ``folder`` if it is not there."""
+    """Its interpreter, or the command of npm; the environment is built in ``folder`` if it is not there."""
     place = folder / framework.name
+    if framework.command:
+        command = place / "node_modules" / ".bin" / framework.command
+        if not command.exists():
+            install = ["npm", "install", "--prefix", str(place), "--no-audit", "--no-fund", "--loglevel=error"]
+            subprocess.run([*install, *framework.packages], check=True, stdout=subprocess.DEVNULL)
+        return str(command)
     python = place / "bin" / "python"
     ready = place / "ready"
     if not ready.exists():
@@ -60,6 +69,9 @@ def environment(framework: Framework, folder: Path) -> str:
 
 def versions(framework: Framework, python: str) -> dict[str, str]:
     """The versions that are installed."""
+    if framework.command:
+        said = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
+        return {framework.packages[0]: said.split()[0]}
     code = (
         "import json, sys, importlib.metadata as m;"
         "print(json.dumps({n: m.version(n) for n in sys.argv[1:] if any(m.distributions(name=n))}))"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from saga_engine.sources.mcp import McpServer
@@ -93,6 +93,9 @@ class Desk:
                 "PATH": os.pathsep.join([str(self.folder / "bin"), *os.environ["PATH"].split(os.pathsep)]),
                 "OPENAI_BASE_URL": url,
                 "OPENAI_API_KEY": "sk-scripted",
+                "ANTHROPIC_BASE_URL": url.removesuffix("/v1"),
+                "ANTHROPIC_API_KEY": "sk-scripted",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "CREWAI_DISABLE_TELEMETRY": "true",
                 "CREWAI_TRACING_ENABLED": "false",
                 "OTEL_SDK_DISABLED": "true",
@@ -100,7 +103,11 @@ class Desk:
                 # Its own files: some frameworks keep settings and caches.
                 "HOME": str(self.folder),
             }
-            command = [python, str(program), "Book rooms for Ann and Bo, and pay."]
+            # A client that is no Python starts from a program that writes its configuration.
+            starter = (
+                [python, str(program)] if "python" in Path(python).name else [sys.executable, str(program), python]
+            )
+            command = [*starter, "Book rooms for Ann and Bo, and pay."]
             with (self.folder / "agent.err").open("ab") as errors:
                 process = subprocess.Popen(
                     command,
@@ -110,16 +117,17 @@ class Desk:
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
+                    start_new_session=True,  # some clients start themselves again in a child
                 )
             try:
                 yield process
             finally:
-                process.kill()
+                _kill(process)
                 process.communicate()
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         """SIGKILL to the agent and to its gateways at once, as when a machine loses power."""
-        process.kill()
+        _kill(process)
         for gateway in self.gateways.read_text().split():
             try:
                 os.kill(int(gateway), signal.SIGKILL)
@@ -131,6 +139,12 @@ class Desk:
     def errors(self) -> str:
         """The end of what the agents wrote to stderr."""
         return (self.folder / "agent.err").read_text()[-3000:]
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to an agent and all that it started in its session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def fails(desk: Desk, python: str, program: Path) -> str:

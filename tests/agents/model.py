@@ -1,4 +1,4 @@
-"""A model that plays a script, behind an OpenAI-compatible endpoint: ``/v1/chat/completions``, whole or streamed.
+"""A model that plays a script, behind ``/v1/chat/completions`` and ``/v1/messages``, whole or streamed.
 
 The script is a list of turns: ``(TOOL, ARGUMENTS)`` calls a tool, a text ends the conversation. Which turn it is, the
 model learns from the conversation: it counts the results of tools in it. So an agent that starts anew begins anew.
@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.agents import messages
+
 Turn = tuple[str, dict[str, Any]] | str
+
+_LOOKED = "looked_"
+#: How often a model waits for servers that are still starting.
+_PATIENCE = 20
 
 
 class Model:
@@ -28,13 +34,14 @@ class Model:
 
     def results(self) -> list[str]:
         """The results of tools that the agent showed the model, in order."""
-        last = self.seen[-1]["messages"] if self.seen else []
-        return [json.dumps(each["content"]) for each in last if each["role"] == "tool"]
+        return [json.dumps(each["content"]) for each in results_in(self.seen[-1])] if self.seen else []
 
     def message(self, request: dict[str, Any]) -> dict[str, Any]:
         """The assistant's next message."""
+        if not request.get("tools"):  # some clients also have titles written
+            return {"role": "assistant", "content": "Rooms"}
         self.seen.append(request)
-        turn = sum(each["role"] == "tool" for each in request["messages"])
+        turn = len(results_in(request))
         if turn == self.hold_at:
             self.held.set()
             self.go.wait()
@@ -45,14 +52,31 @@ class Model:
         names = [each["function"]["name"] for each in request.get("tools") or ()]
         # Some frameworks put the name of the server before it.
         name = next((each for each in names if each == wanted or each.endswith(("_" + wanted, "-" + wanted))), None)
+        number = f"call_{turn}"
         if name is None:
-            return {"role": "assistant", "content": f"There is no tool {wanted} among {names}."}
+            # Some clients show a model the tools of servers only when it has waited or searched for them.
+            seen = {each.get("tool_call_id") for each in request["messages"]}
+            ways = enumerate(each for each in looks(wanted) if each[0] in names)
+            looking = {f"{_LOOKED}{wanted}_{index}": way for index, way in ways}
+            number = next((each for each in looking if each not in seen), "")
+            if not number:
+                return {"role": "assistant", "content": f"There is no tool {wanted} among {names}."}
+            name, arguments = looking[number]
         function = {"name": name, "arguments": json.dumps(arguments)}
-        return {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": f"call_{turn}", "type": "function", "function": function}],
-        }
+        call = {"id": number, "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def looks(wanted: str) -> list[tuple[str, dict[str, Any]]]:
+    """The clients' own tools that bring a server's tool, and their arguments."""
+    query = {"query": f"select:mcp__saga__{wanted}"}
+    return [*[("WaitForMcpServers", {})] * _PATIENCE, ("ToolSearch", query), ("tool_search", query)]
+
+
+def results_in(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages with the results of tools, without those of the search for them."""
+    told = [each for each in request["messages"] if each["role"] == "tool"]
+    return [each for each in told if not each["tool_call_id"].startswith(_LOOKED)]
 
 
 @contextmanager
@@ -62,10 +86,15 @@ def serving(model: Model) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the name is the base class's
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if not self.path.endswith("/chat/completions"):
+            path = self.path.partition("?")[0]
+            stream = bool(request.get("stream"))
+            if path.endswith("/chat/completions"):
+                kind, body = answer(model.message(request), stream=stream)
+            elif path.endswith("/v1/messages"):
+                kind, body = messages.answer(model.message(messages.as_chat(request)), stream=stream)
+            else:
                 self.send_error(404)
                 return
-            kind, body = answer(model.message(request), stream=bool(request.get("stream")))
             try:
                 self.send_response(200)
                 self.send_header("Content-Type", kind)

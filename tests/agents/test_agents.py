@@ -1,4 +1,4 @@
-"""Agents that know nothing of the engine, in processes of their own, book through ``saga mcp`` with a scripted model."""
+"""Agents and clients that know nothing of the engine book through ``saga mcp`` with a scripted model."""
 
 from __future__ import annotations
 
