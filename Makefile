@@ -20,7 +20,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos docs docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -163,6 +163,9 @@ chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 -
 
 eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name, or RECORDED=1 for recorded answers
 	@$(BIN)/python $(if $(RECORDED),-m benchmarks.eval_recorded,benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
+
+docs: venv ## build the documentation site into build/site, in English and Chinese; every warning is an error
+	@$(BIN)/python -m website.build $(DOCS_ARGS)
 
 docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py
