@@ -175,6 +175,51 @@ async def test_leases_end_in_time_although_the_clock_stepped_back() -> None:
     await store.close()
 
 
+@pytest.fixture
+async def guards(request, server_time):
+    """Guards of a server that is an hour ahead."""
+    store = open_store(f"memory://{request.node.name}")
+    await store.open()
+    server_time.ahead_s = 3600
+    yield store.guard_store()
+    await store.close()
+
+
+async def test_a_breaker_that_opened_in_the_future_lets_a_trial_through(guards, server_time) -> None:
+    """It is open for ``open_s`` and no longer, and so is a trial whose process died, whatever the clock did."""
+    await guards.breaker_outcome("pay", failed=True, failures=1, open_ms=600_000)
+    assert not await guards.breaker_trial("pay", 600_000)
+    server_time.ahead_s = 0
+    assert (await guards.breakers(["pay"]))["pay"] == (1, True, 0)
+    server_time.ahead_s = 3600 + 601
+    assert await guards.breaker_trial("pay", 600_000)
+    assert not await guards.breaker_trial("pay", 600_000)
+    server_time.ahead_s = 0
+    assert await guards.breaker_trial("pay", 600_000)
+    assert not await guards.breaker_trial("pay", 600_000)
+
+
+async def test_a_rate_makes_nobody_wait_for_the_clock(guards, server_time) -> None:
+    """What was reserved before the step counts after it, and no more than that."""
+    interval_us, burst = 60_000_000, 2
+    assert [await guards.reserve("r", interval_us, burst, None) // 60_000 for _ in range(3)] == [0, 0, 0]
+    server_time.ahead_s = 0
+    wait_ms = await guards.reserve("r", interval_us, burst, None)
+    assert 60_000 < wait_ms <= 120_000
+    assert await guards.reserve("r", interval_us, burst, wait_ms) == -1
+
+
+async def test_a_place_in_a_queue_ends_with_its_lease(guards, server_time) -> None:
+    """The ticket of a process that died on another machine is dropped after its lease, not an hour later."""
+    assert await guards.take("r", ["dead 50 elsewhere/b/1/2/3/n"], 50) == "dead 50 elsewhere/b/1/2/3/n"
+    server_time.ahead_s = 0
+
+    async def ours() -> bool:
+        return await guards.take("r", ["ours 5000 here/b/1/2/3/n"], 5_000) == "ours 5000 here/b/1/2/3/n"
+
+    await eventually(ours, "the end of the dead ticket")
+
+
 async def test_a_timer_that_is_early_is_set_again() -> None:
     """What this process knows of the store's time goes back after its timer was set: the question still expires."""
     ask = {

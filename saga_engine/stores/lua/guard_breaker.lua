@@ -6,8 +6,8 @@
 --       'outcome', 1 failed or 0, failures, open_ms, nonce
 -- Reply look and outcome: failures, 1 tripped or 0, opens_ms, for each key; trial: 1 go or 0
 --
--- A breaker is a hash: failures, opens_at (only when tripped), trial_until and trial (only since a trial was given),
--- and 'n:<nonce>' for each failure in the row. No key: closed, no failure.
+-- A breaker is a hash: failures, opens_at and open_ms (only when tripped), trial_until and trial (only since a trial was
+-- given), and 'n:<nonce>' for each failure in the row. No key: closed, no failure.
 --
 --   state      is                                   success    failure                              trial
 --   closed     no opens_at                          closed,0   failures + 1, open at the limit      go
@@ -24,16 +24,21 @@
 -- 4. A failure or request for a trial that is repeated after a lost reply has its nonce and counts once. A repeated
 --    success may also clear failures that came in between: the breaker only opens a little later.
 -- 5. A breaker without changes for KEEP_MS after its opening is deleted.
+-- 6. Nobody waits for a clock that has stepped back: an opening or a trial that would last longer than it may is over.
 
 local call = redis.call
 local KEEP_MS = 30 * 86400000
 local now = now_ms()
 
 local function load(key)
-  local found = call('HMGET', key, 'failures', 'opens_at', 'trial_until', 'trial')
+  local found = call('HMGET', key, 'failures', 'opens_at', 'trial_until', 'trial', 'open_ms')
+  local opens_at = found[2] and tonumber(found[2])
+  if opens_at and opens_at - now > (found[5] and tonumber(found[5]) or math.huge) then
+    opens_at = now
+  end
   return {
     failures = tonumber(found[1] or 0),
-    opens_at = found[2] and tonumber(found[2]),
+    opens_at = opens_at,
     trial_until = found[3] and tonumber(found[3]),
     trial = found[4]
   }
@@ -52,7 +57,7 @@ end
 
 local function open(key, failures, open_ms, nonce)
   call('DEL', key)
-  call('HSET', key, 'failures', failures, 'opens_at', now + open_ms, 'n:' .. nonce, '')
+  call('HSET', key, 'failures', failures, 'opens_at', now + open_ms, 'open_ms', open_ms, 'n:' .. nonce, '')
   call('PEXPIRE', key, open_ms + KEEP_MS)
 end
 
@@ -78,7 +83,7 @@ local function try(key, trial_ms, nonce)
   if breaker.opens_at > now then
     return 0
   end
-  if breaker.trial_until and breaker.trial_until > now then
+  if breaker.trial_until and breaker.trial_until > now and breaker.trial_until <= now + trial_ms then
     return breaker.trial == nonce and 1 or 0
   end
   call('HSET', key, 'trial_until', now + trial_ms, 'trial', nonce)

@@ -16,7 +16,9 @@
 --    DROP_AT_ONCE dead ones elsewhere go with each call. A ticket is dropped once, so a call costs the logarithm of the
 --    queue's length for each ticket that it names.
 -- 4. Both keys expire with the last ticket.
--- 5. A repeat after a lost reply changes nothing but the time of death.
+-- 5. A ticket that ends in its ttl_ms and a name is the first of those alive no longer than that: nobody waits for a
+--    clock that has stepped back.
+-- 6. A repeat after a lost reply changes nothing but the time of death.
 
 local call = redis.call
 local DROP_AT_ONCE = 64
@@ -34,6 +36,13 @@ local function lives(ticket)
   return until_ms and tonumber(until_ms) > now
 end
 
+local function bound(ticket)
+  local ttl_ms = string.match(ticket, ' (%d+) %S+$')
+  if ttl_ms and call('ZSCORE', alive, ticket) - now > tonumber(ttl_ms) then
+    call('ZADD', alive, now + ttl_ms, ticket)
+  end
+end
+
 local function front()
   while true do
     local ticket = call('ZRANGE', queue, 0, 0)[1]
@@ -41,6 +50,7 @@ local function front()
       return ''
     end
     if lives(ticket) then
+      bound(ticket)
       return ticket
     end
     drop(ticket)
