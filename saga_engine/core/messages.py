@@ -19,6 +19,7 @@ from saga_engine.core.bound_outputs import output_is_bound
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
+from saga_engine.core.redaction import Redaction, agrees
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.steps import ask, child, wait
@@ -161,11 +162,19 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         step=state.plan.steps[question.step].key,
         direction=question.direction,
         decision=message.decision,
-        output=message.output,
+        output=_as_journalled(state, question, message.output),
         by=message.by,
         note=message.note,
         message=message.id,
     )
+
+
+def _as_journalled(state: State, question: OpenQuestion, output: Any) -> Any:
+    """An operator's output without what the tool redacts."""
+    spec = state.acting(question.step).spec
+    if output is None or spec is None or not spec.redact:
+        return output
+    return Redaction([f"output.{rule}" for rule in spec.redact]).value("output", output)
 
 
 def to_post(
@@ -210,7 +219,7 @@ def repeats(records: Sequence[r.AnyRecord], message: Message) -> bool:
     known = _answer_to(records, message.step) if message.kind == "resolve" else None
     if known is None or (message.question and message.question != known.question):
         return False
-    return known.decision == message.decision and (message.output is None or message.output == known.output)
+    return known.decision == message.decision and (message.output is None or agrees(known.output, message.output))
 
 
 def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.QuestionResolved | None:

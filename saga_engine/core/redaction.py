@@ -155,6 +155,15 @@ def _walk(value: Any, rests: Sequence[_Rest], *, template: bool) -> Any:
     return value
 
 
+def agrees(redacted: Any, value: Any) -> bool:
+    """Whether a value is the redacted one, as far as that shows."""
+    if isinstance(redacted, dict) and isinstance(value, dict):
+        return redacted.keys() == value.keys() and all(agrees(part, value[name]) for name, part in redacted.items())
+    if isinstance(redacted, list) and isinstance(value, list):
+        return len(redacted) == len(value) and all(map(agrees, redacted, value))
+    return bool(redacted == value) or redacted == REDACTED
+
+
 def without_values(value: Any) -> Any:
     """A template with its bindings and nothing else."""
     if isinstance(value, dict):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from saga_engine.plan import graph
 from saga_engine.plan.problems import known_names
+from saga_engine.plan.redacted import check_redacted
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def order_final(final: Draft, first: int) -> None:
         path: Path = ("finally", number)
         _check_form(final, written, path)
         _settle(final, final.steps[first + number], written, first, path)
+        if final.check_from == 0:
+            check_redacted(final, final.steps[first + number], path)
     deps = [[at - first for at in step.deps] for step in final.steps[first:]]
     ordered = graph.sort(deps)
     for cycle in graph.cycles(deps, ordered) if len(ordered) < len(deps) else ():

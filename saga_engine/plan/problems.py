@@ -21,6 +21,7 @@ CODES = frozenset(
         "binding-needs-default",
         "binding-not-before",
         "binding-path-absent",
+        "binding-redacted",
         "before-misplaced",
         "before-missing",
         "binding-type",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saga_engine.plan.redacted import check_redacted
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def check_options(made: Draft, step: CompiledStep) -> None:
             message = f"step {step.key} cannot go on after 'failed_when': its effect has to be undone"
             made.problems.add("kind-contradiction", place, message, "remove 'on_error', or 'failed_when'")
     _check_defaults(made, step)
+    check_redacted(made, step, path)
 
 
 def _check_defaults(made: Draft, step: CompiledStep) -> None:

@@ -78,6 +78,7 @@ class ToolSpec:
     A tool that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
     ``secrets``: the names that ``$secret.NAME`` may have in its params, ``*`` for all; ``None``: not restricted.
     ``sensitive``: params whose values no view of a saga shows.
+    ``redact``: fields of its output that never reach the journal (``plan.redacted``).
     ``use_when``, ``not_when``, ``returns``, ``tags``: what a model reads to choose a tool.
     ``digest``: a short hash of name, schemas and effect; it shows that a tool changed while a saga was running.
     """
@@ -107,6 +108,7 @@ class ToolSpec:
     semantic: Semantic | None = None
     secrets: tuple[str, ...] | None = None
     sensitive: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
     use_when: str = ""
     not_when: str = ""
     returns: str = ""

@@ -78,6 +78,10 @@ def shared_options(it: Fields, hidden: Sequence[str] = ()) -> dict[str, Any]:
     if not isinstance(sensitive, list) or not all(isinstance(name, str) for name in sensitive):
         it.refuse("sensitive", "must be a list of params", 'sensitive = ["card"]')
     options["sensitive"] = [*dict.fromkeys([*sensitive, *hidden])]
+    redact = it.any("redact", [])
+    if not isinstance(redact, list) or not all(isinstance(rule, str) for rule in redact):
+        it.refuse("redact", "must be a list of paths", 'redact = ["card.number", "items.*.ssn"]')
+    options["redact"] = redact
     for field in (
         *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
         *("compensates", "semantic", "version"),

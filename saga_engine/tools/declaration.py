@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from saga_engine.errors import ToolError, ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.limits import MAX_UNDO_CALLS
+from saga_engine.plan.redacted import fault_of
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.limits import parse_rate, template_fields
 from saga_engine.tools.options import LINKS
@@ -203,6 +204,8 @@ def _refuse_bad_texts(name: str, options: Mapping[str, Any]) -> None:
             )
     if not all(isinstance(each, str) and each for each in options["sensitive"]):
         refuse(name, "sensitive must be names of parameters", "write sensitive=('card', 'pin')")
+    if fault := fault_of(options["redact"]):
+        refuse(name, f"redact: {fault}", "write redact=('card.number', 'items.*.ssn')")
     if not all(isinstance(tag, str) for tag in options["tags"]):
         refuse(name, "tags must be texts", "write tags=('travel', 'paid')")
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from saga_engine.core.redaction import Redaction
 from saga_engine.errors import ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
@@ -59,6 +60,7 @@ class Tool(PlainOptions, Generic[P, R]):
         self.not_done = signs(options.get("not_done", ()))
         self.unknown = signs(options.get("unknown", ()))
         self.sensitive = _words(options.get("sensitive", ()))
+        self.redact = _words(options.get("redact", ()))
         self.tags = _words(options.get("tags", ()))
         self._keyed = options.get("keyed")
         self._given_input = _copied_schema(options.get("input_schema"), self.name, "input_schema")
@@ -141,6 +143,11 @@ class Tool(PlainOptions, Generic[P, R]):
         """The parameters whose values no view shows, whichever way they were marked."""
         return tuple(sorted({*self.sensitive, *self.signature.sensitive}))
 
+    @functools.cached_property
+    def redaction(self) -> Redaction | None:
+        """What replaces the redacted fields of an output; None: none are."""
+        return Redaction([f"output.{rule}" for rule in self.redact]) if self.redact else None
+
     def defaults(self) -> Mapping[str, Any]:
         """The defaults of the parameters that have one."""
         found = parameters(self.function, self.name)
@@ -208,6 +215,7 @@ class Tool(PlainOptions, Generic[P, R]):
             remembers=self.dedupe_ttl_s is not None,
             last_good_s=self.last_good_s,
             sensitive=self.hidden_params(),
+            redact=self.redact,
             use_when=self.use_when,
             not_when=self.not_when,
             returns=self.returns,
@@ -277,6 +285,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
     ``input_schema``, ``output_schema``: JSON Schemas, if the signature cannot express them.
     ``sensitive``: parameters whose values no view shows, as with ``Annotated[str, Sensitive]``.
+    ``redact``: fields of the output that never reach the journal, as dotted paths: ``("card.number", "items.*.ssn")``.
     ``tags``: words for the search of tools. ``use_when``, ``not_when``, ``returns``: help for a model that chooses
     tools.
 

@@ -16,7 +16,7 @@ from contextvars import Context, copy_context
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
-from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent, rules_of
 from saga_engine.tools.outcomes import (
@@ -57,6 +57,7 @@ class Caller:
         "_fn",
         "_late_s",
         "_max_bytes",
+        "_redaction",
         "_rules",
         "_wants_key",
         "_write",
@@ -69,6 +70,7 @@ class Caller:
         self._fn = tool.function
         self._write = tool.effect == "write"
         self._failed = tool.failed
+        self._redaction = tool.redaction
         self._late_s = max(tool.timeout_s, LATE_S) if tool.late_s is None else tool.late_s
         self._rules = rules_of(
             tool.function,
@@ -115,12 +117,20 @@ class Caller:
     def _returned(self, value: Any) -> Outcome:
         """Interpret a result."""
         if self._failed is None:
-            return outcome_of_value(value, self._max_bytes)
+            return self._redacted(outcome_of_value(value, self._max_bytes))
         try:
             said = self._failed(value)
         except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
             return self._broken(error)
-        return outcome_of_value(value, self._max_bytes) if not said and said != {} else outcome_of_failure(said, value)
+        if not said and said != {}:
+            return self._redacted(outcome_of_value(value, self._max_bytes))
+        return outcome_of_failure(said, value)
+
+    def _redacted(self, outcome: Outcome) -> Outcome:
+        """The outcome as the journal may have it: nothing behind this place ever sees a redacted field."""
+        if self._redaction is None or not isinstance(outcome, Done):
+            return outcome
+        return outcome._replace(output=self._redaction.value("output", outcome.output))
 
     def _broken(self, error: BaseException) -> Outcome:
         """Interpret an exception."""

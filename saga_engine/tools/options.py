@@ -53,6 +53,7 @@ class ToolOptions(TypedDict, total=False):
     input_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     sensitive: Iterable[str]
+    redact: Iterable[str] | str
     tags: Iterable[str]
     description: str | None
     use_when: str

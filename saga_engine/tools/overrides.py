@@ -183,6 +183,10 @@ def _value(option: str, value: Any, before: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise _Senseless(f"sensitive = {value!r} are no names", 'write sensitive = ["card", "pin"]')
         return (*before, *value)  # the parameters that the author declared sensitive remain so
+    if option == "redact":
+        if not isinstance(value, list) or not all(isinstance(rule, str) for rule in value):
+            raise _Senseless(f"redact = {value!r} are no paths", 'write redact = ["card.number", "items.*.ssn"]')
+        return (*before, *value)  # what the author redacts remains so
     if option == "tags" and not isinstance(value, str | list):
         raise _Senseless(f"tags = {value!r} are no texts", 'write tags = ["travel", "paid"]')
     return value

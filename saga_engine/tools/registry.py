@@ -209,7 +209,8 @@ class ToolRegistry:
         if outcome.output is None:
             error = ErrorInfo("did_not_happen", f"the probe {spec.probe!r} says that the call did not happen")
             return NotDone(error, retryable=True, definite=True)
-        return outcome
+        redaction = self._tools[name].redaction
+        return outcome if redaction is None else outcome._replace(output=redaction.value("output", outcome.output))
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ TRAVEL = Catalog(
     declare("lost", undo="nowhere"),
     declare("peeking", undo="search"),
     declare("narrow", undo="greedy", output_schema=closed([], id=TEXT)),
+    declare("redacting", effect="read", redact=("card.number",)),
     declare("hidden", undo="loose", output_schema=closed([], id=TEXT)),
     declare("loose", {"type": "object", "properties": {}, "additionalProperties": True}),
     declare("apart", undo="optional", output_schema=closed([], id=TEXT)),

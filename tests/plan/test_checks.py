@@ -118,6 +118,7 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("rollback-reads", [{"tool": "peeking"}], "$.steps[0].tool"),
     ("undo-unfillable", [{"tool": "narrow"}], "$.steps[0].tool"),
     ("undo-unfillable", [{"tool": "hidden"}], "$.steps[0].tool"),
+    ("binding-redacted", [{"tool": "redacting"}, bound("$output.step_1.card.number")], "$.steps[1].params.a"),
     ("undo-unfillable", [{"tool": "apart"}], "$.steps[0].tool"),
     ("graph-cycle", [{**ANY, "depends_on": [2]}, ANY], "$.steps[0].depends_on"),
     ("graph-cycle", [{**ANY, "depends_on": [1]}], "$.steps[0].depends_on"),
