@@ -166,14 +166,14 @@ OF_STORES = [
         "tests/stores/test_lost_replies.py::test_a_lost_creation_is_one_saga",
         "a creation does not know its own write",
         _APPEND,
-        (("if same(journal, 0, first, last) then", "if false then"),),
+        (("if found[1] and same(journal, 0, first, last) then", "if false then"),),
     ),
     # 14
     Mutation(
         "tests/cli/test_flows.py::test_submitting_again_returns_the_saga_that_exists",
         "a saga that exists is begun anew",
         _APPEND,
-        (("  if found[1] then\n    if same", "  if false then\n    if same"),),
+        (("not is_new and taken(tag, id, journal, head, first, last)", "false"),),
     ),
     Mutation(
         "tests/cli/test_flows.py::test_an_id_of_another_plan_is_a_conflict",
@@ -185,7 +185,7 @@ OF_STORES = [
         "tests/test_pitfalls.py::test_18_running_a_compensated_saga_again_changes_nothing",
         "a saga that exists is begun anew",
         _APPEND,
-        (("  if found[1] then\n    if same", "  if false then\n    if same"),),
+        (("not is_new and taken(tag, id, journal, head, first, last)", "false"),),
         quick=True,
     ),
     # 15
