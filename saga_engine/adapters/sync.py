@@ -94,8 +94,10 @@ class SyncSession:
 
     def wait_for(
         self,
-        event: str,
+        event: str | None = None,
         *,
+        first: Sequence[str | Mapping[str, Any]] | None = None,
+        all_of: Sequence[str | Mapping[str, Any]] | None = None,
         key: str | int | None = None,
         schema: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
@@ -104,8 +106,9 @@ class SyncSession:
         on_late: tuple[str, Mapping[str, Any]] | None = None,
     ) -> Any:
         """Run ``Session.wait_for`` and wait for it."""
-        wait_for = functools.partial(self.session.wait_for, event, key=key, schema=schema, on_late=on_late)
-        return self.run(lambda: wait_for(timeout_s=timeout_s, on_timeout=on_timeout, undo=undo))
+        wait_for = functools.partial(self.session.wait_for, event, first=first, all_of=all_of, key=key, schema=schema)
+        in_vain = functools.partial(wait_for, timeout_s=timeout_s, on_timeout=on_timeout)
+        return self.run(lambda: in_vain(undo=undo, on_late=on_late))
 
     def saga(
         self,

@@ -51,6 +51,7 @@ from saga_engine.core.messages import Message
 from saga_engine.core.plan_growth import compile_started, load_started
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Replanning
+from saga_engine.core.waits import Wait
 from saga_engine.errors import SagaError, SettingInvalid, ToolMissing
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
@@ -360,18 +361,10 @@ class Replay:
             )
             if "output" in record.refs or self._trace.redacted:
                 return
-        elif isinstance(record, r.StepSucceeded):  # an event
-            about = self._state.waits[self._state.plan.by_key[record.step]].about
+        elif isinstance(record, r.StepSucceeded | r.EventArrived):
             if "output" in record.refs or self._trace.redacted:
                 return
-            message = Message(
-                id=record.source,
-                kind="event",
-                step=record.step,
-                event=about["event"],
-                key=about["key"],
-                output=record.output,
-            )
+            message = _event_of(self._state.waits[self._state.plan.by_key[record.step]], record)
         elif isinstance(record, r.EffectTransferred) and record.message:
             message = Message(id=record.message, kind="transfer", steps=list(record.steps), to=record.to)
         elif isinstance(record, r.StepsAdded) and record.message and not self._trace.redacted:
@@ -503,6 +496,15 @@ def _begun(trace: Trace, entries: Sequence[TracedRecord], catalog: ToolCatalog, 
     templates = Templates(entries, redacted=trace.redacted)
     templates.wrap(compiled.steps)
     return begin(started, compiled, ReplayedGrowth(started, catalog, loaded, templates))
+
+
+def _event_of(wait: Wait, record: r.StepSucceeded | r.EventArrived) -> Message:
+    """The message that brought the event of a record."""
+    payload = record.output
+    if isinstance(record, r.StepSucceeded) and record.entry is not None:
+        payload = (payload[record.entry] if wait.word == "all" else payload)["payload"]
+    name, key = wait.events()[record.entry or 0]
+    return Message(id=record.source, kind="event", step=record.step, event=name, key=key, output=payload)
 
 
 def _distinct(records: Sequence[r.AnyRecord]) -> list[r.AnyRecord]:

@@ -57,6 +57,7 @@ _MESSAGES: Final = (
     r.QuestionResolved,
     r.MessageRefused,
     r.ChildEnded,
+    r.EventArrived,
     r.CallAdded,
     r.PartialCompensationRequested,
     r.SessionClosed,

@@ -40,6 +40,7 @@ from saga_engine.core.settling import facts
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.steps import ask, child
+from saga_engine.core.steps import wait as events
 from saga_engine.core.undo_call import UndoCall
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.core.waits import Wait
@@ -252,9 +253,7 @@ class _Run:
         """Bring the event that a step waits for, once no call is left to be made; whether anything changed."""
         for index, wait in () if self._queue else self._state.waits.items():
             if wait.on == "event" and not self._fails(index):
-                key = self._plan.steps[index].key
-                sample = self._outputs[index, 0]
-                self._settle(r.StepSucceeded(at=self._now, step=key, output=sample, via="event", source="simulated"))
+                self._events_come(index, wait)
                 if self._plan.steps[index].kind != "read":
                     self._world.standing[index] = 1
                 self._order[index] = None
@@ -264,6 +263,14 @@ class _Run:
                 self._child_ends(index, wait)
                 return True
         return False
+
+    def _events_come(self, index: int, wait: Wait) -> None:
+        """The event of a wait; of a wait for several the first one, or all."""
+        for entry, name in enumerate(wait.events() if wait.word == "all" else wait.events()[:1]):
+            record = events.came(self._state, index, entry, events.Event("simulated", *name, None), self._now)
+            if isinstance(record, r.StepSucceeded):
+                record = msgspec.structs.replace(record, output=self._outputs[index, 0])
+            self._settle(record)
 
     def _child_ends(self, index: int, wait: Wait) -> None:
         """A child saga, or the undo of one, ends well unless a fault says otherwise: then nothing of it is left."""

@@ -69,7 +69,7 @@ def _only_waits(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     moving = ("RUNNING", "IN_DOUBT", "COMPENSATING")
     if any(step["status"] in moving or "next_try_ms" in step for step in body["steps"]):
         return []
-    return [step["waits"] for step in body["steps"] if "waits" in step]
+    return [{**step["waits"], "came": step.get("came", [])} for step in body["steps"] if "waits" in step]
 
 
 def _waiting_line(saga_id: str, waits: list[Mapping[str, Any]], resume: str, settings: Settings) -> str:
@@ -89,7 +89,13 @@ def awaited_line(body: Mapping[str, Any], settings: Settings) -> str:
 
 def _send_line(waits: list[Mapping[str, Any]], settings: Settings) -> str:
     rest = " ".join(options_line(settings, tools=False))
-    events = [wait["about"] for wait in waits if wait["on"] == "event"]
+    events = [
+        each
+        for wait in waits
+        if wait["on"] == "event"
+        for each in (wait["about"].get("first") or wait["about"].get("all") or [wait["about"]])
+        if each not in wait["came"]
+    ]
     commands = [
         f"saga event {shlex.quote(shown(each['event']))} {shlex.quote(shown(each['key']))} '{{…}}' {rest}".rstrip()
         for each in events[:3]

@@ -20,7 +20,7 @@ from saga_engine.cli import times
 from saga_engine.cli.logs import CHOSEN, reported
 from saga_engine.cli.output import note, shown
 from saga_engine.cli.owners import process_words
-from saga_engine.cli.render import known_by
+from saga_engine.cli.render import awaited_events, known_by
 from saga_engine.core.session_records import FORKED
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _STATES: Final = {
     "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
     "StepWaiting": ("waits", "waits"),
+    "EventArrived": ("waits for others", "waits"),
     "ChildEnded": ("its child has ended", "the undo of its child has ended"),
     "StepSkipped": ("skipped", "skipped"),
     "OutputChecked": ("output checked", "output checked"),
@@ -417,6 +418,8 @@ def _remark(kind: str, record: Any) -> str:
         return shown(record.why, _NOTE_CHARS)
     if kind == "StepWaiting":
         return _awaited(record)
+    if kind == "EventArrived":
+        return f"event {record.entry + 1} came: {shown(record.source, 40)}"
     if kind == "EffectReused":
         return f"the effect of {shown(record.source, _NOTE_CHARS)}"
     if kind == "ApprovalExpired":
@@ -433,9 +436,7 @@ def _remark(kind: str, record: Any) -> str:
 
 def _awaited(record: Any) -> str:
     """What a step waits for, and until when."""
-    about = record.about
-    event = isinstance(about, dict) and "event" in about
-    what = f"for the event {shown(about['event'], 40)}, key {shown(about['key'], 40)}" if event else ""
+    what = awaited_events(record.about) if record.on == "event" else ""
     until = "" if record.due_ms is None else f"until {times.local(record.due_ms)}"
     return ", ".join(part for part in (what, until) if part)
 

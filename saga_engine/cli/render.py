@@ -169,6 +169,8 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield f"deferred {often}: its tool was not available"
     if "waits" in step:
         yield _waits(step["waits"])
+    if "came" in step:
+        yield _came(step)
     if "on_late" in step and step["status"] != "PENDING":
         yield f"an event that comes too late: {shown(step['on_late'], 80)}, by a saga of its own"
     if step["status"] == "BLOCKED":
@@ -195,11 +197,32 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
 
 
+def _came(step: Mapping[str, Any]) -> str:
+    """The events that came for a wait for several."""
+    names = ", ".join(
+        f"{shown(each['event'], 40)} (key {shown(each['key'], 40)})" for each in step["came"][:_MAX_LISTED]
+    )
+    more = f" and {len(step['came']) - _MAX_LISTED} more" if len(step["came"]) > _MAX_LISTED else ""
+    back = "" if "waits" in step or step.get("via") == "event" else "; given back, as the others did not come"
+    return f"came: {names}{more}{back}"
+
+
 def _waits(wait: Mapping[str, Any]) -> str:
     """What a step waits for."""
-    about, due_ms = wait["about"], wait["due_ms"]
-    event = f" for the event {shown(about['event'])}, key {shown(about['key'])}" if isinstance(about, dict) else ""
+    due_ms = wait["due_ms"]
+    event = f" {awaited_events(wait['about'])}" if wait["on"] == "event" else ""
     return f"waits{event}" + ("" if due_ms is None else f", until {times.local(due_ms)}")
+
+
+def awaited_events(about: Mapping[str, Any]) -> str:
+    """For which events a step waits."""
+    word = next((word for word in ("first", "all") if word in about), "")
+    events = about[word] if word else [about]
+    names = ", ".join(f"{shown(each['event'], 40)} (key {shown(each['key'], 40)})" for each in events[:_MAX_LISTED])
+    more = f" and {len(events) - _MAX_LISTED} more" if len(events) > _MAX_LISTED else ""
+    if not word:
+        return f"for the event {shown(about['event'])}, key {shown(about['key'])}"
+    return f"for {'the first' if word == 'first' else 'all'} of the events {names}{more}"
 
 
 #: The images of a question about drift.

@@ -16,11 +16,13 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.masking import Mask, mask_of
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Made
+from saga_engine.core.waits import Came
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.bindings import Binder, OwnBinder, Template
 from saga_engine.plan.compiled import WithoutList
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.values import cut, digest
+from saga_engine.plan.wait import several
 
 #: The step of that saga.
 STEP: Final = "on_late"
@@ -33,8 +35,9 @@ class LateCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a wait that is over leaves for late events.
 
     ``params`` bind the event, as the output of ``step``, and what the other fields hold of the saga. ``hidden``: texts
-    that no view of the saga shows. ``session``: the params bind as those of a session's undos. ``token`` is the saga's
-    alone, so nobody else can choose the id of the saga that handles an event.
+    that no view of the saga shows. ``session``: the params bind as those of a session's undos. ``several``: the wait is
+    for several events. ``token`` is the saga's alone, so nobody else can choose the id of the saga that handles an
+    event.
     """
 
     saga: str
@@ -49,10 +52,16 @@ class LateCall(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     hidden: list[str] = []
     session: bool = False
+    several: bool = False
 
-    def saga_id(self, event: str) -> str:
-        """The id of the saga that handles an event: one event has one."""
-        return f"{self.saga[:_ID_CHARS]}-late-{digest(['saga-late/1', self.token, event])[:16]}"
+    def saga_id(self, event: str, name: str, key: str) -> str:
+        """The id of the saga that handles an event: one event has one. Ids repeat among events of other names."""
+        what = [event, name, key] if self.several else [event]
+        return f"{self.saga[:_ID_CHARS]}-late-{digest(['saga-late/1', self.token, *what])[:16]}"
+
+    def output(self, name: str, key: str, payload: Any) -> Any:
+        """What its params bind as the output of the step: the payload, or of a wait for several the event."""
+        return Came(name, key, "", payload).output() if self.several else payload
 
 
 class LatePlan(NamedTuple):
@@ -63,10 +72,12 @@ class LatePlan(NamedTuple):
 
 
 def late_call(state: State, index: int) -> LateCall | None:
-    """What is called for a late event; None: nothing is, or an event or an operator ended the wait."""
+    """What is called for a late event; None: nothing is, or its event or an operator ended the wait.
+
+    After a wait for the ``first`` of several the others are late.
+    """
     step = state.plan.steps[index]
-    effect = state.steps[index].effect
-    if step.late is None or (effect is not None and not (isinstance(effect, Made) and effect.via == "timer")):
+    if step.late is None or not may_be_late(state, index):
         return None
     assert isinstance(step.late.params, Template), "it is written in the plan"
     bound = {(place.source, place.step) for place in step.late.params.places}
@@ -87,7 +98,16 @@ def late_call(state: State, index: int) -> LateCall | None:
         key=state.key(index, FORWARD),
         hidden=[] if mask is None else [*mask.texts()],
         session=state.session,
+        several=bool(several(step.params.raw["wait"])),
     )
+
+
+def may_be_late(state: State, index: int) -> bool:
+    """Whether an event for a step that waited, or waits, may come too late; ``late_call`` says more."""
+    effect = state.steps[index].effect
+    word = several(state.plan.steps[index].params.raw["wait"])
+    in_vain = ("timer", "event") if word == "first" else ("timer",)
+    return effect is None or (isinstance(effect, Made) and effect.via in in_vain)
 
 
 def with_event(call: LateCall, payload: Any) -> LatePlan:

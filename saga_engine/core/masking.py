@@ -529,4 +529,6 @@ def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> 
         made["calls"] = [_masked_step(mask, call, tools) for call in made["calls"]]
     if "waits" in made:
         made["waits"] = {**made["waits"], "about": mask.value(made["waits"]["about"])}
+    if "came" in made:
+        made["came"] = mask.value(made["came"])
     return made

@@ -22,6 +22,7 @@ from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
 from saga_engine.core.undo_call import UndoCall
 from saga_engine.core.waiting_records import ChildEnded as ChildEnded
+from saga_engine.core.waiting_records import EventArrived as EventArrived
 from saga_engine.core.waiting_records import Parent as Parent
 from saga_engine.core.waiting_records import StepWaiting as StepWaiting
 from saga_engine.plan.operator_limits import Limits
@@ -130,7 +131,8 @@ class StepSucceeded(Record, frozen=True, tag=True):
     another saga (``deduplicated``; ``source`` made it and owns its effect), the last good result of a read (``cache``,
     ``age_ms`` old), a computation's result (``computed``), or for an undo the value itself, which is as it was before
     the call (``unchanged``), or that its lists are empty (``nothing``). Of a step that waited: the end of its time
-    (``timer``), or the ``event`` with the id ``source``. ``after``: the value after the call (``images``).
+    (``timer``), or the ``event`` with the id ``source`` (``entry``: of a wait for several, which of them, from 0).
+    ``after``: the value after the call (``images``).
     """
 
     step: str
@@ -140,6 +142,7 @@ class StepSucceeded(Record, frozen=True, tag=True):
     source: str = ""
     age_ms: int | None = None
     after: dict[str, Any] | None = None
+    entry: int | None = None
     refs: dict[str, ValueRef] = {}
 
 
@@ -545,6 +548,7 @@ AnyRecord = (
     | StepBegun
     | StepWaiting
     | ChildEnded
+    | EventArrived
     | StepSucceeded
     | StepSkipped
     | OutputChecked

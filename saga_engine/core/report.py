@@ -9,6 +9,7 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.late_events import may_be_late
 from saga_engine.core.masking import mask_of, masked_view
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import (
@@ -242,7 +243,9 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
     if compiled.index in state.waits:
         wait = state.waits[compiled.index]
         body["waits"] = {"on": wait.on, "due_ms": wait.due, "about": wait.about}
-    if compiled.late is not None and not step.event:
+    if step.came:
+        body["came"] = [{"event": each.event, "key": each.key} for _, each in sorted(step.came.items())]
+    if compiled.late is not None and (not step.event or may_be_late(state, compiled.index)):
         body["on_late"] = compiled.late.tool
     if compiled.index in state.ask_later:
         body["model_asked_ms"] = state.ask_later[compiled.index].due

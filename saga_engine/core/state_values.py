@@ -12,6 +12,7 @@ from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.states import PENDING
 from saga_engine.core.undo_call import UndoCall, UndoneCall
+from saga_engine.core.waits import Came
 
 Place = tuple[int, Direction]
 
@@ -188,11 +189,18 @@ class StepState(msgspec.Struct, eq=False):
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
     event: str = ""  # the id of the event that ended its wait
+    came: dict[int, Came] = {}  # of a wait for several: the events that came, by their place in the plan
     child: str = ""  # the saga that it started last, whose effects are its own
     left: list[str] = []  # what remains of the sagas that it started: ids of their steps
     hidden: list[str] = []  # texts in its output that no view shows
     semantic: Semantic | None = None  # None: no model has answered about it
     settled: bool = False  # its dependents may start: it happened, was skipped, or failed and the saga goes on
+
+    def took(self, event: str, key: str) -> str:
+        """The id of the event of this name and key that the step consumed; empty: none, or its wait was in vain."""
+        if not self.event or not self.came:
+            return self.event
+        return next((each.source for each in self.came.values() if (each.event, each.key) == (event, key)), "")
 
     def call(self, direction: Direction) -> CallState:
         """The call of one direction."""

@@ -44,6 +44,20 @@ class StepWaiting(Record, frozen=True, tag=True):
     direction: Direction = FORWARD
 
 
+class EventArrived(Record, frozen=True, tag=True):
+    """An event came for a step that waits for all of several, and others have not come yet.
+
+    ``entry``: which of them, from 0 in the plan's order. ``output`` is the payload, ``source`` the sender's id. The
+    record of the last one is the step's ``StepSucceeded``.
+    """
+
+    step: str
+    entry: int
+    output: Any = None
+    source: str = ""
+    refs: dict[str, ValueRef] = {}
+
+
 class ChildEnded(Record, frozen=True, tag=True):
     """The saga that a step waits for has ended with ``status``; empty: it cannot start, or its undo cannot.
 

@@ -41,9 +41,9 @@ def tolerated(word: str, body: Any) -> str:
     return _IN_VAIN[word] if word in _IN_VAIN and body.get("on_timeout") == "continue" else ""
 
 
-def builtin_spec(word: str, body: Any, *, undone: bool = False) -> ToolSpec:
-    """The declaration of a built-in step; ``undone``: it has a rollback."""
-    schema = _OUTPUTS[word](body) if word in _OUTPUTS else None
+def builtin_spec(word: str, body: Any, *, undone: bool = False, late: bool = False) -> ToolSpec:
+    """The declaration of a built-in step; ``undone``: it has a rollback; ``late``: its body had an ``on_late``."""
+    schema = _OUTPUTS[word]({**body, "on_late": True} if late else body) if word in _OUTPUTS else None
     effect: Effect = "write" if undone else "read"
     if schema is None:
         return ToolSpec(name=word, effect=effect)

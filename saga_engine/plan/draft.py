@@ -287,7 +287,7 @@ class _Drafter:
             name=written.title,
             kind="compensatable" if undone else "read",
             tool="",
-            spec=builtin_spec(word, body, undone=undone),
+            spec=builtin_spec(word, body, undone=undone, late=bool(written.wait and written.wait.on_late)),
             params=params,
             rollback=None,
             retry=DEFAULT.retry,

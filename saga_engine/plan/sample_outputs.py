@@ -28,6 +28,7 @@ from saga_engine.plan.conditions import Conditions, Fixed
 from saga_engine.plan.each import ItemParams, add_items
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.undo_params import UndoParams
+from saga_engine.plan.wait import several
 
 #: The limit on sample values in one output; a schema from the network may require any number.
 _MAX_VALUES: Final = 500
@@ -321,5 +322,11 @@ def _unbound(body: Any) -> Any:
         # A simulation begins in 1970, so no moment of a plan means anything there: it is soon.
         bound |= {name: value for name, value in body.items() if name == "until"}
         samples = {"until": "1970-01-01T00:16:41Z", "timeout_s": 1, "key": "sample"}
-        return {name: samples[name] if name in bound and name in samples else value for name, value in body.items()}
+        made = {name: samples[name] if name in bound and name in samples else value for name, value in body.items()}
+        if word := several(body):
+            made[word] = [
+                {**each, "key": f"sample {number}"} if "$" in str(each.get("key", "")) else each
+                for number, each in enumerate(body[word])
+            ]
+        return made
     return body

@@ -11,6 +11,7 @@ from saga_engine.errors import ValueNotJson
 from saga_engine.plan import limits
 from saga_engine.plan.ask import MAX_QUESTION_CHARS
 from saga_engine.plan.values import plain
+from saga_engine.plan.wait import MAX_EVENTS, SEVERAL
 
 
 def listed(value: Any) -> Any:
@@ -93,11 +94,40 @@ class Late(Model):
     )
 
 
-class Wait(Model):
-    """An event to wait for. Its payload is the step's output."""
+class AwaitedEvent(Model):
+    """One of the events of a wait for several."""
 
     event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
         description="The name of the event: letters, digits, '.', '_', ':' and '-'."
+    )
+    key: str | int | None = Field(
+        None, description="Which of these events: a text or a whole number. It may bind. Default: the saga's id."
+    )
+    payload_schema: Values | None = Field(
+        None, alias="schema", description="The JSON Schema of the payload. Default: any JSON value."
+    )
+
+
+def _one_of_three(schema: dict[str, Any]) -> None:
+    schema["oneOf"] = [{"required": [word]} for word in ("event", *SEVERAL)]
+
+
+_Several = Annotated[tuple[AwaitedEvent, ...], BeforeValidator(listed), Field(min_length=1, max_length=MAX_EVENTS)]
+
+
+class Wait(Model):
+    """An event to wait for. Its payload is the step's output. With ``first`` or ``all`` there are several events."""
+
+    model_config = ConfigDict(json_schema_extra=_one_of_three)
+
+    event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None, description="The name of the event: letters, digits, '.', '_', ':' and '-'."
+    )
+    first: _Several | None = Field(
+        None, description="In place of an event: several; the first one that comes ends the wait."
+    )
+    all_of: _Several | None = Field(
+        None, alias="all", description="In place of an event: several; the wait ends when all of them have come."
     )
     key: str | int | None = Field(
         None, description="Which of these events: a text or a whole number. It may bind. Default: the saga's id."

@@ -27,7 +27,8 @@ class StoredEvent(NamedTuple):
     payload: bytes
 
 
-#: What became of an event. ``kept``: nothing waits for it yet. ``held``: for a step that waits, whose saga decides.
+#: What became of an event. ``kept``: nothing waits for it yet. ``held``: for a step that waits, whose saga decides, or
+#: which waits for others, too.
 #: ``taken``: it is the step's output. ``refused``: it does not fit the step's schema. ``late``: the step that waited
 #: for it waits no more. ``handled``: it was late, and a saga of its own has begun for it. ``full``: its channel keeps
 #: as many as it may; it was not accepted.
@@ -98,6 +99,13 @@ class EventStore(Protocol):
         for it.
         """
         ...
+
+    async def arrived(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int, again_ms: int) -> None:
+        """The journal has the event, and its step waits for others; the event is held until the wait is ``over``.
+
+        It is due again after ``again_ms``. An event that came past the store is not held: the step waits for no other
+        event of the channel then, and one that is held for it meanwhile is given to the next wait.
+        """
 
     async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
         """The saga that handles a late event has begun. No wait changes, and the next event is late, too."""

@@ -202,6 +202,11 @@ class SealedEvents(_Verbs):
         taken, about = self._id(channel, taken), self._seal_about(channel, about)
         return await self._inner.over(self._channel(channel), waiter, keep_ms=keep_ms, taken=taken, about=about)
 
+    async def arrived(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int, again_ms: int) -> None:
+        """A step has an event, and waits for others."""
+        there, event = self._channel(channel), self._id(channel, event)
+        await self._inner.arrived(there, waiter, event, keep_ms=keep_ms, again_ms=again_ms)
+
     async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
         """A late event was handled."""
         await self._inner.handled(self._channel(channel), self._id(channel, event), keep_ms=keep_ms)

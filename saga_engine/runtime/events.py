@@ -17,13 +17,14 @@ from saga_engine.core.late_events import LateCall, LatePlan, asking, with_event
 from saga_engine.core.messages import encode_message
 from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.core.steps.wait import schema_of
+from saga_engine.core.steps.wait import entry_of, schema_of
+from saga_engine.core.waits import Wait
 from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
 from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent, Waiter
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.listening import EVENT_KEEP_MS, channel_of, left_by, message_of
+from saga_engine.runtime.listening import EVENT_KEEP_MS, again_ms, left_by, message_of
 from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine.events")
@@ -94,7 +95,7 @@ class Events:
         found = found._replace(saga_id=waiter.saga_id, step=waiter.step)
         if receipt.disposition != "late" or not receipt.about:
             return found
-        late = _DECODE(receipt.about).saga_id(event.id)
+        late = _DECODE(receipt.about).saga_id(event.id, *channel)
         try:
             await self._handle_late(DueEvent(channel, waiter, event.id), receipt)
         except SagaError as error:
@@ -102,8 +103,11 @@ class Events:
             return found._replace(late_saga=late)
         return found._replace(late_saga=late, disposition="handled")
 
-    async def waiting(self, saga_id: str, step: str) -> tuple[State, int]:
-        """The state of a saga and the index of a step that waits for an event. Raises ``EventRefused``."""
+    async def waiting(self, saga_id: str, step: str, entry: int | None = None) -> tuple[State, int]:
+        """The state of a saga and the index of a step that waits for an event. Raises ``EventRefused``.
+
+        ``entry``: which of the events of a wait for several, which it does not have yet.
+        """
         state = state_of(await read_records(self._store, saga_id))
         index = state.plan.by_key.get(step, -1)
         wait = state.waits.get(index)
@@ -113,14 +117,29 @@ class Events:
                 hint="it may have waited, or will: see `saga show`",
                 saga_id=saga_id,
             )
+        events = wait.events()
+        if entry is None and wait.word:
+            names = ", ".join(f"{number}: {each.event} {each.key}" for number, each in enumerate(events))
+            raise EventRefused(
+                f"step {step} of saga {saga_id} waits for several events", hint=f"say which (entry): {names}"
+            )
+        if not 0 <= (entry or 0) < len(events) or (entry is not None and not wait.word):
+            raise EventRefused(f"step {step} of saga {saga_id} waits for no event {entry}", hint="see `saga show`")
+        if entry in state.steps[index].came:
+            raise EventRefused(
+                f"step {step} of saga {saga_id} has its event {entry} already", hint="it waits for others"
+            )
         return state, index
 
-    async def answer(self, saga_id: str, step: str, payload: Any) -> None:
-        """Bring a payload to one wait, past the others of its channel. Raises ``EventRefused``."""
-        state, index = await self.waiting(saga_id, step)
-        if wrong := misfit(schema_of(state, index), payload):
+    async def answer(self, saga_id: str, step: str, payload: Any, entry: int | None = None) -> None:
+        """Bring a payload to one wait, past the others of its channel. Raises ``EventRefused``.
+
+        ``entry``: which of the events of a wait for several.
+        """
+        state, index = await self.waiting(saga_id, step, entry)
+        if wrong := misfit(schema_of(state, index, entry or 0), payload):
             raise EventRefused(f"the payload does not fit what the step that waits expects: {wrong}")
-        channel, event = _checked(*channel_of(state.waits[index]), payload, None)
+        channel, event = _checked(*state.waits[index].events()[entry or 0], payload, None)
         message = message_of(channel, Waiter(saga_id, step), event)
         await self._store.post(saga_id, encode_message(message), spare_ms=0)
         self._supervisor.notify(saga_id)
@@ -151,8 +170,9 @@ class Events:
 
     async def _handle_late(self, due: DueEvent, receipt: Receipt) -> None:
         """Begin the saga that handles a late event, and then tell the store: a repeat begins no second one."""
-        call, payload = _DECODE(receipt.about), msgspec.json.decode(receipt.payload)
-        late = call.saga_id(due.event)
+        call = _DECODE(receipt.about)
+        payload = call.output(*due.channel, msgspec.json.decode(receipt.payload))
+        late = call.saga_id(due.event, *due.channel)
         try:
             try:
                 await self._begin_late(with_event(call, payload), late)
@@ -189,12 +209,23 @@ class Events:
             return True
         index = state.plan.by_key.get(waiter.step, -1)
         wait = state.waits.get(index)
-        if wait is not None and channel_of(wait) == channel:
-            return False
+        entry = -1 if wait is None else entry_of(wait, *channel)
+        if wait is not None and entry >= 0:
+            return await self._has(due, state, wait, entry)
         if state.status not in SAGA_FINAL and index < 0:
             return False  # a step of a session that this process has not read
-        left = left_by(state, index)
+        left = left_by(state, index, channel)
         await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+        return True
+
+    async def _has(self, due: DueEvent, state: State, wait: Wait, entry: int) -> bool:
+        """Whether the step, which waits, has the event already, or another in its place; then the store is told."""
+        came = state.steps[state.plan.by_key[due.waiter.step]].came.get(entry)
+        if came is None:
+            return False
+        again = again_ms(wait, state.at)
+        events = self._store.event_store()
+        await events.arrived(due.channel, due.waiter, came.source, keep_ms=EVENT_KEEP_MS, again_ms=again)
         return True
 
 

@@ -2,7 +2,7 @@
 
 A wait is registered in the store after its record is durable, and again by each new owner of the saga. When its record
 says that it is over, the store learns that, and with which event. What the store holds for a wait meanwhile becomes a
-message to the saga; so does what it held for an owner that ended.
+message to the saga; so does what it held for an owner that ended. A wait for several events is registered for each.
 """
 
 from __future__ import annotations
@@ -18,26 +18,35 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
-from saga_engine.core.steps.wait import INVALID, schema_of
+from saga_engine.core.steps.wait import INVALID, REPEATED, entry_of, schema_of
 from saga_engine.core.waits import Wait
 from saga_engine.ports import Channel, EventStore, Store, StoredEvent, Waiter
 
 #: How long an event that nothing waits for is kept, and the id of any event is known.
 EVENT_KEEP_MS: Final = 7 * 86_400_000
+#: An event that a step has, which waits for others, is looked at again after this time, or at the time-out.
+LOOK_AGAIN_MS: Final = 15 * 60_000
+
+
+class Spot(NamedTuple):
+    """One event of a step that waits: the step's index, and the event's name and key."""
+
+    step: int
+    channel: Channel
 
 
 class Listening:
     """What one driver has told the store about the waits of its saga."""
 
-    __slots__ = ("_held", "_open", "_refused", "_registered", "_state", "_store", "task")
+    __slots__ = ("_held", "_open", "_refused", "_state", "_store", "_told", "task")
 
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
         self._state = state
-        #: Waits that the store may know, by step: what each waits for.
-        self._open: dict[int, Channel] = {index: channel_of(wait) for index, wait in self._waits().items()}
-        #: Those of them that this driver has registered.
-        self._registered: set[int] = set()
+        #: Events that the store may know to be awaited.
+        self._open: set[Spot] = {*self._wanted()}
+        #: What this driver has told the store of them: that the step waits (empty), or has the event with this id.
+        self._told: dict[Spot, str] = {}
         #: Events that the saga has refused, because they do not fit or come too late.
         self._refused: list[tuple[Message, str]] = []
         #: Events that the store holds for the saga, and that it has not answered.
@@ -48,7 +57,9 @@ class Listening:
     @property
     def settled(self) -> bool:
         """Whether the store knows all waits of the saga, and the saga all that the store holds for it."""
-        return not (self._refused or self._held) and self._registered == self._open.keys() == self._waits().keys()
+        if self._refused or self._held:
+            return False
+        return self._told.keys() == self._open and self._told == self._wanted()
 
     @property
     def holds(self) -> bool:
@@ -72,7 +83,7 @@ class Listening:
 
     def answered(self, message: Message, record: r.AnyRecord) -> None:
         """The saga has answered an event; the store is told once that is durable."""
-        if isinstance(record, r.MessageRefused):
+        if isinstance(record, r.MessageRefused) and record.code != REPEATED:
             self._refused.append((message, record.code))
 
     def settle(self) -> Coroutine[Any, Any, None]:
@@ -81,58 +92,76 @@ class Listening:
         The work is chosen at once; the state may change while it is done.
         """
         refused, self._refused = self._refused, []
-        told = [(message, code, self._left(self._state.plan.by_key.get(message.step, -1))) for message, code in refused]
-        waits = self._waits()
-        over = [(index, self._left(index)) for index in self._open if index not in waits]
-        new = [(index, wait, schema_of(self._state, index)) for index, wait in waits.items()]
+        told = []
+        for message, code in refused:
+            index = self._state.plan.by_key.get(message.step, -1)
+            spot = Spot(index, Channel(message.event, message.key))
+            told.append((message, code, spot, left_by(self._state, *spot)))
+            if code == INVALID:
+                self._told.pop(spot, None)  # it is registered anew
+        wanted = self._wanted()
+        over = [(spot, left_by(self._state, *spot)) for spot in self._open if spot not in wanted]
+        new = []
+        for spot, source in wanted.items():
+            if self._told.get(spot) != source:
+                wait = self._state.waits[spot.step]
+                schema = schema_of(self._state, spot.step, entry_of(wait, *spot.channel))
+                new.append((spot, source, schema, self._again_ms(wait)))
         return self._settle(told, over, new)
 
     async def _settle(
         self,
-        told: Sequence[tuple[Message, str, Left]],
-        over: Sequence[tuple[int, Left]],
-        new: Sequence[tuple[int, Wait, Mapping[str, Any] | None]],
+        told: Sequence[tuple[Message, str, Spot, Left]],
+        over: Sequence[tuple[Spot, Left]],
+        new: Sequence[tuple[Spot, str, Mapping[str, Any] | None, int]],
     ) -> None:
         events = self._store.event_store()
-        for message, code, left in told:
-            await self._tell(events, message, code, left)
-        for index, left in over:
-            waiter = self._waiter(index)
-            await events.over(self._open[index], waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
-            del self._open[index]
-            self._registered.discard(index)
-        for index, wait, schema in new:
-            if index in self._registered:
-                continue
-            channel, waiter = channel_of(wait), self._waiter(index)
-            about = msgspec.json.encode({"schema": schema})
-            event = await events.register(channel, waiter, about, keep_ms=EVENT_KEEP_MS)
-            self._open[index] = channel
-            self._registered.add(index)
-            if event is not None:
-                self._held.append(message_of(channel, waiter, event))
+        for message, code, spot, left in told:
+            await self._tell(events, message, code, spot, left)
+        for spot, left in over:
+            waiter = self._waiter(spot)
+            await events.over(spot.channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+            self._open.discard(spot)
+            self._told.pop(spot, None)
+        for spot, source, schema, again_ms in new:
+            waiter = self._waiter(spot)
+            if source:
+                await events.arrived(spot.channel, waiter, source, keep_ms=EVENT_KEEP_MS, again_ms=again_ms)
+            else:
+                about = msgspec.json.encode({"schema": schema})
+                event = await events.register(spot.channel, waiter, about, keep_ms=EVENT_KEEP_MS)
+                if event is not None:
+                    self._held.append(message_of(spot.channel, waiter, event))
+            self._open.add(spot)
+            self._told[spot] = source
 
-    def _left(self, index: int) -> Left:
-        return left_by(self._state, index)
-
-    async def _tell(self, events: EventStore, message: Message, code: str, left: Left) -> None:
-        channel, waiter = Channel(message.event, message.key), Waiter(self._state.saga_id, message.step)
+    async def _tell(self, events: EventStore, message: Message, code: str, spot: Spot, left: Left) -> None:
+        waiter = Waiter(self._state.saga_id, message.step)
         if code == INVALID:
-            await events.refuse(channel, waiter, message.id, keep_ms=EVENT_KEEP_MS)
-            self._registered.discard(self._state.plan.by_key[message.step])  # it is registered anew
+            await events.refuse(spot.channel, waiter, message.id, keep_ms=EVENT_KEEP_MS)
         else:
-            await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+            await events.over(spot.channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
 
-    def _waits(self) -> dict[int, Wait]:
-        return {index: wait for index, wait in self._state.waits.items() if wait.on == "event"}
+    def _wanted(self) -> dict[Spot, str]:
+        """What the store is to know: the events that are awaited, with the ids of those that came."""
+        return {
+            Spot(index, Channel(*event)): came[entry].source if entry in came else ""
+            for index, wait in self._state.waits.items()
+            if wait.on == "event"
+            for came in (self._state.steps[index].came,)
+            for entry, event in enumerate(wait.events())
+        }
 
-    def _waiter(self, index: int) -> Waiter:
-        return Waiter(self._state.saga_id, self._state.plan.steps[index].key)
+    def _waiter(self, spot: Spot) -> Waiter:
+        return Waiter(self._state.saga_id, self._state.plan.steps[spot.step].key)
+
+    def _again_ms(self, wait: Wait) -> int:
+        return again_ms(wait, self._state.at)
 
 
-def channel_of(wait: Wait) -> Channel:
-    """The name and the key of the event that a step waits for."""
-    return Channel(wait.about["event"], wait.about["key"])
+def again_ms(wait: Wait, now_ms: int) -> int:
+    """When an event that a step has, which waits for others, is looked at again: its owner may end too early."""
+    return LOOK_AGAIN_MS if wait.due is None else min(LOOK_AGAIN_MS, max(wait.due - now_ms, 0))
 
 
 def message_of(channel: Channel, waiter: Waiter, event: StoredEvent) -> Message:
@@ -148,9 +177,11 @@ class Left(NamedTuple):
     about: bytes = b""
 
 
-def left_by(state: State, index: int) -> Left:
-    """What a step's wait leaves; nothing if there is no such step."""
-    if index < 0 or state.steps[index].event:
-        return Left(state.steps[index].event if index >= 0 else "")
+def left_by(state: State, index: int, channel: Channel) -> Left:
+    """What a step's wait leaves for events of this name and key; nothing if there is no such step."""
+    if index < 0:
+        return Left()
+    if taken := state.steps[index].took(*channel):
+        return Left(taken)
     call = late_call(state, index)
     return Left("", b"" if call is None else msgspec.json.encode(call))

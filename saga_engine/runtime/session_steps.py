@@ -129,8 +129,10 @@ class SessionSteps:
 
     async def wait_for(
         self,
-        event: str,
+        event: str | None = None,
         *,
+        first: Sequence[str | Mapping[str, Any]] | None = None,
+        all_of: Sequence[str | Mapping[str, Any]] | None = None,
         key: str | int | None = None,
         schema: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
@@ -140,13 +142,18 @@ class SessionSteps:
     ) -> Any:
         """Wait for an event from outside, as a ``wait`` step of a plan does; returns its payload.
 
+        In place of ``event``, ``first`` and ``all_of`` are several events: names, or ``{"event": …, "key": …,
+        "schema": …}``. Returns the first one that came, ``{"event": …, "key": …, "payload": …}``, or the list of all in
+        their order.
+
         ``undo``: the tool that undoes what the event stands for, and its params, in which ``"$output.sum"`` is a field
-        of the payload. ``on_late``: the same for an event that comes after the time-out or the undo of the session; a
-        saga of its own makes that call, once for each event. Raises ``CallFailed`` (``wait_timed_out``) after
-        ``timeout_s``; else as ``call``.
+        of what this returns. ``on_late``: the same for an event that comes after the time-out or the undo of the
+        session; a saga of its own makes that call, once for each event. Raises ``CallFailed`` (``wait_timed_out``)
+        after ``timeout_s``; else as ``call``.
         """
+        several = {"first": _named(first), "all": _named(all_of)}
         body = {"event": event, "key": key, "schema": schema, "timeout_s": timeout_s, "on_timeout": on_timeout}
-        record = builtin_record("wait", body)
+        record = builtin_record("wait", {**body, **several})
         if on_late is not None:
             record = with_late(record, on_late, self.catalog)
         if undo is not None:
@@ -200,6 +207,14 @@ class SessionSteps:
         if "@" in body["template"] and found["template"] != body["template"]:
             return None
         return child_record({**found, "input": body["input"]}, self.catalog)
+
+
+def _named(events: Sequence[str | Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """Several events, as the plan has them; what is not given is left out."""
+    if events is None:
+        return None
+    given = [{"event": each} if isinstance(each, str) else each for each in events]
+    return [{name: value for name, value in each.items() if value is not None} for each in given]
 
 
 def child_record(body: Mapping[str, Any], catalog: ToolCatalog) -> r.CallAdded:

@@ -64,6 +64,10 @@ class RedisEvents:
         """An event that was held for a wait does not fit."""
         await self._run("over", channel, keep_ms, _name(waiter), "", event, b"")
 
+    async def arrived(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int, again_ms: int) -> None:
+        """A step has an event, and waits for others."""
+        await self._run("arrived", channel, keep_ms, _name(waiter), event, bounded_ms(again_ms))
+
     async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
         """A late event was handled."""
         await self._run("handled", channel, keep_ms, event)

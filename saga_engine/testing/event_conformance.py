@@ -113,6 +113,33 @@ class EventConformance:
         await self._over(store, A, ONE.id)
         assert (await self._send(store, TWO)).disposition == "kept"
 
+    async def test_an_event_of_a_wait_for_several_stays_held(self, store: Store) -> None:
+        """It is due again later, and nobody else's, until the wait is over: taken, or for the next wait, or late."""
+        events, partitions = store.event_store(), range(store.work().count)
+        await self._register(store, A)
+        await self._send(store, ONE)
+        for _ in range(2):  # a repeat changes nothing
+            await events.arrived(PAID, A, ONE.id, keep_ms=LONG_MS, again_ms=LONG_MS)
+        assert await events.due(partitions, older_ms=0, limit=10) == []
+        assert (await events.look(PAID, ONE.id))[:3] == ("held", True, A)  # type: ignore[index]
+        assert (await self._send(store, TWO)).disposition == "kept"
+        assert await self._register(store, A) == ONE
+        await events.arrived(PAID, A, ONE.id, keep_ms=LONG_MS, again_ms=0)
+        assert [due.event for due in await events.due(partitions, older_ms=0, limit=10)] == [ONE.id]
+        await self._over(store, A, about=b"refund it")
+        assert (await events.look(PAID, ONE.id)) == Receipt("late", True, A, ONE.payload, b"refund it")
+
+    async def test_an_event_that_came_past_the_store_ends_the_wait_there(self, store: Store) -> None:
+        """The step waits for no other event of the channel: one that it holds is given to the next wait."""
+        events = store.event_store()
+        await self._register(store, A)
+        await self._register(store, B)
+        await self._send(store, ONE)
+        await events.arrived(PAID, A, "called-back", keep_ms=LONG_MS, again_ms=LONG_MS)
+        assert (await events.look(PAID, ONE.id))[:3] == ("held", True, B)  # type: ignore[index]
+        await events.arrived(PAID, B, ONE.id, keep_ms=LONG_MS, again_ms=LONG_MS)
+        assert (await self._send(store, TWO)).disposition == "kept"
+
     async def test_an_event_that_does_not_fit(self, store: Store) -> None:
         """It is refused once and for all; the wait goes on with the next event when it is registered anew."""
         events = store.event_store()

@@ -316,13 +316,15 @@ FINAL_MUTANTS: dict[str, Patch] = {
 }
 
 
+_AGAIN = "r.StepSucceeded(at=now, step=step, output=event.payload, via='event', source=event.id)"
 #: Faults that only steps that wait can show.
 WAITING_MUTANTS: dict[str, Patch] = {
     "an event counts twice": rewrite(
         wait,
         "arrived",
-        ("if wait is None or wait.about", "if wait is not None and wait.about"),
+        ("if wait is None or entry < 0:", "if False:"),
         ("if wait.due is not None", "if wait is not None and wait.due is not None"),
+        ("return came(", f"return {_AGAIN} if entry < 0 else came("),
     ),
     "a time-out after the event": rewrite(calls, "succeeded", ("state.waits.pop(index, None)", "None")),
     "an event after the time-out": rewrite(wait, "arrived", ("if wait.due is not None", "if False")),
@@ -339,10 +341,10 @@ WAITING_MUTANTS: dict[str, Patch] = {
     "a time-out is undone like an event": rewrite(state.State, "owns", ('effect.via == "timer"', "False")),
     "an event that was taken is not undone": rewrite(state.State, "owns", ('via == "timer"', 'via == "event"')),
     "what was in time is given back as late": rewrite(
-        late, "late_call", ("or (effect is not None and not", "or (False and not")
+        late, "may_be_late", ("return effect is None or (", "return True or (")
     ),
     "a late event is not given back after a time-out with a value": rewrite(
-        late, "late_call", ("effect is not None and not (", "effect is not None and not (False and ")
+        late, "may_be_late", ("(isinstance(effect, Made) and", "(False and")
     ),
     "nothing is left for the late events of a saga that was undone": rewrite(
         late, "late_call", ("if step.late is None or", "if step.late is None or state.turns or")

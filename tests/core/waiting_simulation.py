@@ -151,7 +151,9 @@ class WaitingSimulation(Simulation):
             over = state.steps[step.index].status in ("SUCCEEDED", "FAILED", "SKIPPED", "RESOLVED", "COMPENSATED")
             call = late_events.late_call(state, step.index) if over and step.late is not None else None
             for event in self.held.get(step.key, ()) if call is not None else ():
-                self.begun_late.setdefault((step.key, event.id), set()).add(call.saga_id(event.id))
+                self.begun_late.setdefault((step.key, event.id), set()).add(
+                    call.saga_id(event.id, event.event, event.key)
+                )
                 late_events.with_event(call, {"ref": 1})
 
     def _check_end(self, state: State) -> None:

@@ -78,7 +78,7 @@ OF_STEPS = [
         "tests/test_wait_races.py::test_races",
         "the store is not told which event a wait took",
         "saga_engine/runtime/listening.py",
-        (("over = [(index, self._left(index)) for", "over = [(index, Left()) for"),),
+        (("over = [(spot, left_by(self._state, *spot)) for", "over = [(spot, Left()) for"),),
     ),
     Mutation(
         "tests/test_waits.py::test_an_early_event_is_kept",
@@ -90,7 +90,12 @@ OF_STEPS = [
         "tests/test_waits.py::test_an_owner_that_dies_before_it_settles_an_event",
         "an event whose owner died is never settled",
         "saga_engine/runtime/events.py",
-        (("        if wait is not None and channel_of(wait) == channel:\n", "        if True:\n"),),
+        (
+            (
+                "        if wait is not None and entry >= 0:\n",
+                "        if True:\n            return False\n        if wait:\n",
+            ),
+        ),
     ),
     Mutation(
         "tests/kill/test_builtin_steps.py::test_killed_at_some_points",
@@ -121,7 +126,7 @@ OF_STEPS = [
         "tests/test_late_events.py::test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not",
         "an event after the value of a time-out is not handled",
         "saga_engine/core/late_events.py",
-        (('effect.via == "timer"', "False"),),
+        (("effect.via in in_vain", "False"),),
     ),
     Mutation(
         "tests/kill/test_late_events.py::test_a_late_payment_is_refunded_once_whoever_dies",
@@ -129,8 +134,8 @@ OF_STEPS = [
         "saga_engine/core/late_events.py",
         (
             (
-                "digest(['saga-late/1', self.token, event])",
-                "digest(['saga-late/1', self.token, event, id(object()), __import__('time').time_ns()])",
+                "digest(['saga-late/1', self.token, *what])",
+                "digest(['saga-late/1', self.token, *what, id(object()), __import__('time').time_ns()])",
             ),
         ),
     ),

@@ -147,7 +147,9 @@ def test_a_callback_url_expires() -> None:
     """Its end is signed, so nobody can move it."""
     callbacks = Callbacks(b"k" * 32)
     token = callbacks.made("", "s", "1", int(time.time() * 1000) + 60_000)
-    assert callbacks.read(token) == ("", "s", "1")
+    assert callbacks.read(token) == ("", "s", "1", None)
+    of_several = callbacks.made("", "s", "1", int(time.time() * 1000) + 60_000, 1)
+    assert callbacks.read(of_several) == ("", "s", "1", 1)
     for wrong in (callbacks.made("", "s", "1", 1), Callbacks(b"x" * 32).made("", "s", "1", 2**53), "", ".", "é.é"):
         with pytest.raises(SignatureInvalid):
             callbacks.read(wrong)

@@ -14,7 +14,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
-from saga_engine.core.evolve import amendments, calls, children, compensation, each, escalation, final
+from saga_engine.core.evolve import amendments, calls, children, compensation, each, escalation, events, final
 from saga_engine.core.evolve.transition import move, stop, turn_saga, wake
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Doubt
@@ -104,6 +104,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepBegun: calls.begun,
     r.StepWaiting: children.step_waits,
     r.ChildEnded: children.ended,
+    r.EventArrived: events.event_arrived,
     r.StepSucceeded: calls.succeeded,
     r.StepSkipped: calls.skipped,
     r.OutputChecked: calls.output_checked,

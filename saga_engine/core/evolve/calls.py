@@ -7,7 +7,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
-from saga_engine.core.evolve import amendments, compensation, final
+from saga_engine.core.evolve import amendments, compensation, events, final
 from saga_engine.core.evolve.transition import index_of, move, settle, stop, turn_saga
 from saga_engine.core.state import State
 from saga_engine.core.state_values import (
@@ -99,8 +99,7 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
     """A call happened."""
     index = state.plan.by_key[record.step]
     step = state.steps[index]
-    if state.waits:
-        state.waits.pop(index, None)
+    wait = state.waits.pop(index, None) if state.waits else None
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
         if record.via in ("computed", "each"):  # nothing was called
@@ -112,6 +111,8 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
             move(step, "succeed")
             if record.via == "event":
                 step.event = record.source
+                if record.entry is not None:
+                    events.event_taken(step, wait, record)
         made = record.via != "deduplicated"
         effect = Made(record.via, record.age_ms) if made else Deduplicated(record.source, record.age_ms)
         step.after = record.after

@@ -1,9 +1,12 @@
-"""``wait``: a step that waits for an event from outside; the event's payload is its output.
+"""``wait``: a step that waits for events from outside; the payload of the only one is its output.
 
 Event, time-out and the turn of the saga compete for one record of the saga's owner: ``StepSucceeded`` (``via`` event),
 what the step says about its time-out, or the turn, which skips the step. What comes after it is refused, and its sender
 told (``MessageRefused``). The store holds an event for one wait until then (``ports.events``), so that no crash loses
 it, and none makes it count twice.
+
+A wait for ``all`` of several has ``EventArrived`` for each but the last one, which ends it. The store holds these until
+the wait is over: if it was in vain, they are given to other waits, or are late.
 """
 
 from __future__ import annotations
@@ -15,16 +18,20 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Turning
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Came, Wait
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.wait import key_of, misfit, timeout_ms
+from saga_engine.plan.wait import awaited, key_of, misfit, several, timeout_ms
 
 #: The word of these steps.
 KIND: Final = "wait"
 #: Why the saga refused an event: it does not fit the step's schema; or it comes too late, or again.
 INVALID: Final = "event-invalid"
 LATE: Final = "event-late"
-REFUSALS: Final = frozenset({INVALID, LATE})
+#: The step waits for others of its events, and has this one.
+REPEATED: Final = "event-repeated"
+REFUSALS: Final = frozenset({INVALID, LATE, REPEATED})
+#: So many of the events that did not come are named.
+_NAMED: Final = 3
 
 
 class Event(NamedTuple):
@@ -41,16 +48,30 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
     step = state.plan.steps[index]
     try:
         body = step.params.resolve(StateScope(state))[KIND]
-        key = key_of(state.saga_id if body.get("key") is None else body["key"])
+        about = _about(state, body)
         due = None if body.get("timeout_s") is None else now + timeout_ms(body["timeout_s"])
     except BindingUnresolved as error:
         reason = ErrorInfo("binding_unresolved", error.message, retryable=False)
     except ValueError as error:
         reason = ErrorInfo("wait_invalid", str(error)[:1000], retryable=False)
     else:
-        about = {"event": body["event"], "key": key}
         return r.StepWaiting(at=now, step=step.key, on="event", due_ms=due, about=about)
     return r.StepFailed(at=now, step=step.key, error=reason)
+
+
+def _about(state: State, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step waits for. Raises ``ValueError``."""
+    found = [
+        {"event": each["event"], "key": key_of(state.saga_id if each.get("key") is None else each["key"])}
+        for each in awaited(body)
+    ]
+    word = several(body)
+    if not word:
+        return found[0]
+    for number, each in enumerate(found):
+        if each in found[:number]:
+            raise ValueError(f"'{word}' has the event {each['event']} with the key {each['key']} twice")
+    return {word: found}
 
 
 def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:
@@ -59,7 +80,10 @@ def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:
     then = step.params.raw[KIND].get("on_timeout", "fail")
     if isinstance(then, Mapping):
         return r.StepSucceeded(at=now, step=step.key, output=then["value"], via="timer")
-    message = f"no event {wait.about['event']} with the key {wait.about['key']} came in time"
+    came = state.steps[index].came
+    missing = [each for entry, each in enumerate(wait.events()) if entry not in came]
+    names = " or ".join(f"{each.event} with the key {each.key}" for each in missing[:_NAMED])
+    message = f"no event {names}{' or another' if len(missing) > _NAMED else ''} came in time"
     return r.StepFailed(at=now, step=step.key, error=ErrorInfo("wait_timed_out", message, retryable=False))
 
 
@@ -67,7 +91,8 @@ def arrived(state: State, step: str, event: Event, now: int) -> r.AnyRecord:
     """The record of an event that the store holds for a step."""
     index = state.plan.by_key.get(step, -1)
     wait = state.waits.get(index)
-    if wait is None or wait.about != {"event": event.name, "key": event.key}:
+    entry = -1 if wait is None else entry_of(wait, event.name, event.key)
+    if wait is None or entry < 0:
         why = f"step {step} does not wait for the event {event.name} (any more)"
         return r.MessageRefused(at=now, message=event.id, code=LATE, reason=why)
     if isinstance(state.phase, Turning):  # a cancel was read with it, and nothing is decided yet
@@ -76,13 +101,34 @@ def arrived(state: State, step: str, event: Event, now: int) -> r.AnyRecord:
     if wait.due is not None and wait.due <= now:
         why = f"step {step} waited until its time-out, which has passed"
         return r.MessageRefused(at=now, message=event.id, code=LATE, reason=why)
-    if wrong := misfit(schema_of(state, index), event.payload):
+    if entry in state.steps[index].came:
+        why = f"step {step} has the event {event.name} already, and waits for others"
+        return r.MessageRefused(at=now, message=event.id, code=REPEATED, reason=why)
+    if wrong := misfit(schema_of(state, index, entry), event.payload):
         why = f"the event does not fit the schema of step {step}: {wrong}"[:1000]
         return r.MessageRefused(at=now, message=event.id, code=INVALID, reason=why)
-    return r.StepSucceeded(at=now, step=step, output=event.payload, via="event", source=event.id)
+    return came(state, index, entry, event, now)
 
 
-def schema_of(state: State, index: int) -> Mapping[str, Any] | None:
-    """The schema of the payload that a step waits for."""
-    found: Mapping[str, Any] | None = state.plan.steps[index].params.raw[KIND].get("schema")
+def came(state: State, index: int, entry: int, event: Event, now: int) -> r.AnyRecord:
+    """The record of an event that fits a wait, ``entry`` of its events."""
+    step, wait = state.plan.steps[index].key, state.waits[index]
+    if not wait.word:
+        return r.StepSucceeded(at=now, step=step, output=event.payload, via="event", source=event.id)
+    found = {**state.steps[index].came, entry: Came(event.name, event.key, event.id, event.payload)}
+    if wait.word == "all" and len(found) < len(wait.events()):
+        return r.EventArrived(at=now, step=step, entry=entry, output=event.payload, source=event.id)
+    outputs = [found[number].output() for number in sorted(found)]
+    output = outputs if wait.word == "all" else found[entry].output()
+    return r.StepSucceeded(at=now, step=step, output=output, via="event", source=event.id, entry=entry)
+
+
+def entry_of(wait: Wait, name: str, key: str) -> int:
+    """Which of its events this is, from 0; -1: none."""
+    return next((entry for entry, each in enumerate(wait.events()) if each == (name, key)), -1)
+
+
+def schema_of(state: State, index: int, entry: int) -> Mapping[str, Any] | None:
+    """The schema of the payload of one of the events for which a step waits."""
+    found: Mapping[str, Any] | None = awaited(state.plan.steps[index].params.raw[KIND])[entry].get("schema")
     return found

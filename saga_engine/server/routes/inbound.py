@@ -12,6 +12,7 @@ import msgspec
 
 from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, SettingInvalid
 from saga_engine.plan.values import cut
+from saga_engine.plan.wait import MAX_EVENTS
 from saga_engine.ports import Document, DocumentStore
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
@@ -65,10 +66,11 @@ async def make_callback(incoming: Incoming) -> Answer:
     """Make a callback URL for a wait."""
     body, saga_id = incoming.body, incoming.saga_id
     step = str(body["step_id"])
-    await incoming.engine.require_waiting(saga_id, step)
+    entry = body.get("entry")
+    await incoming.engine.require_waiting(saga_id, step, entry=entry)
     ends_ms = time.time_ns() // 1_000_000 + int(body.get("expires_s", _WEEK_S) * 1000)
     callbacks = await _callbacks(incoming.desk.coordinator.store.documents())
-    token = callbacks.made(incoming.identity.tenant, saga_id, step, ends_ms)
+    token = callbacks.made(incoming.identity.tenant, saga_id, step, ends_ms, entry)
     base = incoming.desk.settings.public_url.rstrip("/") or str(incoming.request.base_url).rstrip("/")
     return Answer(
         {"url": f"{base}/v1/callbacks/{token}", "expires_ms": ends_ms}, 201, {"Location": f"/v1/callbacks/{token}"}
@@ -79,12 +81,12 @@ async def called_back(incoming: Incoming) -> Answer:
     """Take the payload of a callback as the event of its wait."""
     callbacks = await _callbacks(incoming.desk.coordinator.store.documents())
     token = incoming.path("token")
-    tenant, saga_id, step = callbacks.read(token)
+    tenant, saga_id, step, entry = callbacks.read(token)
     body = await incoming.request.body()
     payload = _decoded(body) if body else None
     engine = incoming.desk.engine_of_tenant(tenant)
     try:
-        await engine.answer_wait(saga_id, step, payload)
+        await engine.answer_wait(saga_id, step, payload, entry=entry)
     except SagaNotFound as error:
         raise EventRefused(f"saga {saga_id} is not there any more", hint="nothing is left to do") from error
     return Answer({"saga_id": saga_id, "step": step}, 202)
@@ -102,6 +104,12 @@ async def _callbacks(documents: DocumentStore) -> Callbacks:
 
 
 _STEP: Final = {"type": ["string", "integer"], "description": "The id of the step that waits."}
+_ENTRY: Final = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": MAX_EVENTS - 1,
+    "description": "Of a step that waits for several events: for which of them, from 0 in the plan's order.",
+}
 OPERATIONS: Final = [
     Operation(
         name="receiveEvent",
@@ -120,11 +128,16 @@ OPERATIONS: Final = [
         method="POST",
         path="/v1/sagas/{saga_id}/callbacks",
         summary="Make a callback URL for a step that waits for an event",
-        about="Who has the URL can end that wait, once, until the URL expires, and nothing else.",
+        about="Who has the URL can send that event, once, until the URL expires, and nothing else.",
         scope="submit",
         handle=make_callback,
         body=made_of(
-            {"step_id": _STEP, "expires_s": {"type": "number", "exclusiveMinimum": 0, "maximum": _MONTH_S}}, ["step_id"]
+            {
+                "step_id": _STEP,
+                "entry": _ENTRY,
+                "expires_s": {"type": "number", "exclusiveMinimum": 0, "maximum": _MONTH_S},
+            },
+            ["step_id"],
         ),
         answers={201: ("The URL.", given(url=TEXT, expires_ms=COUNT))},
         refusals=(404,),

@@ -13,6 +13,7 @@
 --       due   zset   '<channel>\n<wait>\n<event>' by the time when the saga was told (one key for each partition)
 -- ARGV  verb, channel, keep_ms, then
 --       'send', event, payload, most     'register', wait, about     'over', wait, taken, refused, about
+--       'arrived', wait, event, again_ms
 --       'first'                          'look', event               'list', limit       'handled', event
 -- Reply of 'send' {1 known or 0, what became of it, payload, about}   'register' and 'look' {event, payload} or likewise
 --
@@ -20,7 +21,8 @@
 -- 1. An id is accepted once: a repeat changes nothing, and learns what became of the first one.
 -- 2. An event is held for one wait, the one that came first, and for no other until that wait is over without it.
 -- 3. A wait that is registered again gets the same event: its owner may have ended before it was journalled.
--- 4. Only 'over' ends what is held: the owner of the saga journals first what became of it.
+-- 4. Only 'over' ends what is held: the owner of the saga journals first what became of it. An event that the journal
+--    has, and whose step waits for others ('arrived'), is held until then.
 -- 5. An event that comes after its wait is over is late. If the wait left something for it (about), it is nobody else's.
 -- 6. A channel without waits, held events and late ones to be handled expires keep_ms after its last change; no other.
 
@@ -190,6 +192,24 @@ function verbs.over()
   end
   expire()
   return again
+end
+
+-- The journal has an event of a wait for several: it stays held, and is due again later. One that came past the store
+-- ends the wait here.
+function verbs.arrived()
+  local wait, event, again_ms = ARGV[4], ARGV[5], tonumber(ARGV[6])
+  local held = call('HGET', box, 'h:' .. wait)
+  if held == event then
+    call('ZADD', due, now + again_ms, member(wait, event))
+  elseif not state_of(event) then
+    call('ZREM', waits, wait)
+    call('HDEL', box, 'a:' .. wait)
+    if held then
+      let_go(held, wait)
+      give(held)
+    end
+  end
+  expire()
 end
 
 function verbs.handled()
