@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.hooks.card_words import LANGUAGES
 from saga_engine.hooks.cards import FORMS, LIMITS, encoded, message
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.sending import Sender, checked_headers
@@ -38,8 +39,9 @@ class CardHook:
     """POSTs each question as a card to ``url``, the incoming webhook of a chat; ``form`` names the chat.
 
     ``links`` makes the buttons, and ``to`` names those who can tap them, for the journal. ``secret``: that of a robot
-    of Feishu or DingTalk that asks for signatures. An answer that the chat calls an error is one, also with status 200:
-    ``AlertUndelivered``. Neither URL nor secret is ever logged or part of an error.
+    of Feishu or DingTalk that asks for signatures. ``language``: that of the card's own words, ``en`` or ``zh``. An
+    answer that the chat calls an error is one, also with status 200: ``AlertUndelivered``. Neither URL nor secret is
+    ever logged or part of an error.
 
     Raises ``SettingInvalid``; needs the extra ``http``.
     """
@@ -54,13 +56,19 @@ class CardHook:
         secret: str = "",
         timeout_s: float = 10.0,
         headers: Mapping[str, str] | None = None,
+        language: str = "en",
     ) -> None:
         if form not in FORMS:
             raise SettingInvalid(f"the form of a card cannot be {form!r}", hint=f"one of: {', '.join(FORMS)}")
         if secret and form not in _SIGNED:
             raise SettingInvalid(f"a webhook of {form} has no secret", hint="its URL is the secret")
+        if language not in LANGUAGES:
+            raise SettingInvalid(
+                f"the language of a card cannot be {language!r}", hint=f"one of: {', '.join(LANGUAGES)}"
+            )
         self.timeout_s = timeout_s
         self.form = form
+        self.language = language
         self._sender = Sender(url, timeout_s)
         self.host = self._sender.host
         self._links, self._to, self._secret = links, to or form, secret
@@ -71,7 +79,7 @@ class CardHook:
 
     async def __call__(self, question: Question) -> None:
         """Deliver the question; raises ``AlertUndelivered``."""
-        body, query = self._signed(message(question, self._links, self._to, self.form))
+        body, query = self._signed(message(question, self._links, self._to, self.form, self.language))
         sent = encoded(body)
         if len(sent) > LIMITS[self.form].message_bytes:
             raise self._sender.undelivered(f"takes no card of {len(sent)} bytes", "saga inbox shows the question")

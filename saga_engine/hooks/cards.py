@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from saga_engine.hooks.card_words import LANGUAGES, CardWords
 from saga_engine.hooks.links import Links
-from saga_engine.hooks.messages import asks, expiry_words, moment, proposed, quoted, subject
+from saga_engine.hooks.messages import moment, proposed, quoted
 from saga_engine.ports import Question
 
 
@@ -49,8 +50,6 @@ _WECOM_FACTS: Final = 6
 _WECOM_QUOTE: Final = 400
 _PARAMS_CHARS: Final = 1500
 _GOAL_CHARS: Final = 300
-_OPEN: Final = "Open"
-_NAMES: Final = {"approve": "Approve", "deny": "Deny"}
 #: What chats make a link of by themselves.
 _ADDRESSES: Final = re.compile(r"://|(?<=\bwww)\.", re.IGNORECASE)
 _MARKDOWN: Final = str.maketrans("[]<>*`~!#|", "［］＜＞＊｀～！＃｜")
@@ -65,30 +64,33 @@ class Button(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What a card says, in any form: texts are single lines, inert but not yet escaped."""
+    """What a card says, in any form: texts are single lines, inert, not yet escaped. The names of facts are English."""
 
+    words: CardWords
     title: str
     facts: Sequence[tuple[str, str]]
     buttons: Sequence[Button]
     page: str
 
 
-def card_of(question: Question, links: Links, to: str, form: str) -> Card:
+def card_of(question: Question, links: Links, to: str, form: str, language: str = "en") -> Card:
     """The card of a question for its readers ``to``, with the buttons that fit into the form."""
+    words = LANGUAGES[language]
     limits, page = LIMITS[form], links.saga_page(question.saga_id)
     found = [(option, url) for option, url in links.of(question, to).items() if len(url) <= limits.url]
-    buttons = [Button(_NAMES.get(option, _inert(option, 100)), url, _style(option)) for option, url in found]
+    buttons = [Button(words.options.get(option, _inert(option, 100)), url, _style(option)) for option, url in found]
     return Card(
-        title=_inert(question.text, 300) if question.text else asks(question.kind, question.question_id),
-        facts=[(name, text) for name, text in _facts(question) if text],
-        buttons=[*buttons[: limits.buttons - 1], Button(_OPEN, page)],
+        words=words,
+        title=_inert(question.text, 300) if question.text else words.asks(question),
+        facts=[(name, text) for name, text in _facts(question, words) if text],
+        buttons=[*buttons[: limits.buttons - 1], Button(words.open, page)],
         page=page,
     )
 
 
-def message(question: Question, links: Links, to: str, form: str) -> dict[str, Any]:
+def message(question: Question, links: Links, to: str, form: str, language: str = "en") -> dict[str, Any]:
     """The JSON that a chat's incoming webhook takes."""
-    return _FORMS[form](card_of(question, links, to, form))
+    return _FORMS[form](card_of(question, links, to, form, language))
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
@@ -100,11 +102,11 @@ def _style(option: str) -> str:
     return {"approve": "main", "deny": "danger"}.get(option, "")
 
 
-def _facts(question: Question) -> list[tuple[str, str]]:
-    again = f" (reminder {question.round})" if question.round else ""
+def _facts(question: Question, words: CardWords) -> list[tuple[str, str]]:
+    again = words.reminder.format(n=question.round) if question.round else ""
     found = [
         ("Saga", quoted(question.saga_id, 128) + again),
-        ("Step", _unaddressed(subject(question))),
+        ("Step", _unaddressed(words.subject(question))),
         ("Goal", _inert(question.goal, _GOAL_CHARS)),
     ]
     if question.params is not None:
@@ -115,7 +117,7 @@ def _facts(question: Question) -> list[tuple[str, str]]:
         found.append(("Known", _inert(said, _GOAL_CHARS)))
     found += [("Proposed", _unaddressed(proposed(step, _GOAL_CHARS))) for step in (question.steps or ())[:5]]
     if question.expires_ms is not None:
-        found.append(("Until", f"{moment(question.expires_ms)} ({expiry_words(question.kind).lower()} then)"))
+        found.append(("Until", words.until(question, moment(question.expires_ms))))
     return found
 
 
@@ -208,7 +210,8 @@ def _dingtalk(card: Card) -> dict[str, Any]:
     """An ActionCard. Its text is Markdown, whose signs in foreign text become their full-width twins."""
     limits = LIMITS["dingtalk"]
     title = card.title.translate(_MARKDOWN)
-    facts = "\n\n".join(f"**{name}:** {text.translate(_MARKDOWN)}" for name, text in card.facts)
+    names, colon = card.words.facts, card.words.colon.strip()
+    facts = "\n\n".join(f"**{names[name]}{colon}** {text.translate(_MARKDOWN)}" for name, text in card.facts)
     return {
         "msgtype": "actionCard",
         "actionCard": {
@@ -237,7 +240,8 @@ def _wecom(card: Card) -> dict[str, Any]:
         },
         "sub_title_text": fitted(facts.get("Goal") or card.title, limits.body),
         "horizontal_content_list": [
-            {"keyname": fitted(name, _WECOM_NAME), "value": fitted(text, _WECOM_VALUE)} for name, text in shown
+            {"keyname": fitted(card.words.facts[name], _WECOM_NAME), "value": fitted(text, _WECOM_VALUE)}
+            for name, text in shown
         ],
         "jump_list": [{"type": 1, "title": fitted(each.text, limits.button), "url": each.url} for each in card.buttons],
         "card_action": {"type": 1, "url": card.page},
@@ -248,7 +252,7 @@ def _wecom(card: Card) -> dict[str, Any]:
 
 
 def _lines(card: Card) -> str:
-    return "\n".join(f"{name}: {text}" for name, text in card.facts)
+    return "\n".join(f"{card.words.facts[name]}{card.words.colon}{text}" for name, text in card.facts)
 
 
 _FORMS: Final[Mapping[str, Callable[[Card], dict[str, Any]]]] = {

@@ -153,9 +153,11 @@ def _webhook(fields: _Fields) -> EscalationHook:
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         fields.refuse("headers", "must be a table of texts")
     sent = {name: fields.revealed("headers", value) for name, value in headers.items()}
-    form, to = fields.text("form"), fields.recipient()
+    form, to, language = fields.text("form"), fields.recipient(), fields.text("language")
     fields.end()
     if not form:
+        if language:
+            fields.refuse("language", "is that of a card", "give the card's form as well, or leave it out")
         links = fields.links if to else None
         return fields.made(
             lambda: WebhookHook(url, secrets, timeout_s=timeout_s, headers=sent, links=links, to=to or "webhook")
@@ -167,7 +169,10 @@ def _webhook(fields: _Fields) -> EscalationHook:
     if len(secrets) > 1:
         fields.refuse("secret", "of a card is one: robots have no second")
     found, secret = fields.links, "".join(secrets)
-    return fields.made(lambda: CardHook(url, form, found, to=to, secret=secret, timeout_s=timeout_s, headers=sent))
+    more: dict[str, Any] = {"language": language} if language else {}
+    return fields.made(
+        lambda: CardHook(url, form, found, to=to, secret=secret, timeout_s=timeout_s, headers=sent, **more)
+    )
 
 
 def _apprise(fields: _Fields) -> EscalationHook:

@@ -6,8 +6,10 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 import tomllib
+from itertools import product
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,9 +17,11 @@ import pytest
 
 from saga_engine.errors import AlertUndelivered, SettingInvalid
 from saga_engine.hooks.card_hook import CardHook
+from saga_engine.hooks.card_words import CHINESE_ASKS, LANGUAGES
 from saga_engine.hooks.cards import FORMS, LIMITS, encoded, fitted, message
 from saga_engine.hooks.config import hooks_from, links_from
 from saga_engine.hooks.links import Links
+from saga_engine.hooks.messages import ASKS
 from saga_engine.ports import Question
 from saga_engine.testing.faulty_http import MisbehavingServer, done, refused
 from tests.hooks.questions import a_question
@@ -43,6 +47,30 @@ def texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [each for part in value for each in texts(part)]
     return [value] if isinstance(value, str) else []
+
+
+def test_every_question_has_its_words_in_chinese() -> None:
+    """A kind of question that is added later needs them."""
+    assert set(CHINESE_ASKS) == set(ASKS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_card_in_chinese(form: str) -> None:
+    """All words of its own are Chinese, the texts of others and the links are the same; reminders and undos, too."""
+    body = message(approval(), LINKS, "ops", form, "zh")
+    assert [name for name, _ in buttons(form, body)] == ["批准", "拒绝", "打开"]
+    assert LINKS.read(buttons(form, body)[0][1].rpartition("/")[2]).option == "approve"
+    said = "\n".join(texts(body))
+    assert "是否允许进行该调用？" in said
+    assert "截至" in said
+    assert "4200" in said
+    again = approval(round=2, direction="compensate", undo_call={"number": 0, "of": 3}, kind="undo-failed")
+    said = "\n".join(texts(message(again, LINKS, "ops", form, "zh")))
+    assert "撤销" in said
+    assert "第 2 次提醒" in said or form == "wecom"  # a line of 30 characters
+    english = re.compile("approve|deny|open|goal|step |known|until|call|reminder", re.IGNORECASE)
+    ours = said.replace(again.goal, "").replace(str(again.step_id), "").replace(again.tool, "")
+    assert english.findall(ours) == []
 
 
 def buttons(form: str, body: dict[str, Any]) -> list[tuple[str, str]]:
@@ -91,8 +119,9 @@ def test_no_card_exceeds_what_its_vendor_takes(form: str, sign: str) -> None:
         steps=[{"tool": "x", "params": {"p": sign * 3000}}] * 30,
         round=7,
     )
-    for question in (asked, approval(goal=sign * 9000, params={"p": sign * 9000}), a_question(text=sign * 9000)):
-        body = message(question, LINKS, "r" * 40, form)
+    questions = (asked, approval(goal=sign * 9000, params={"p": sign * 9000}), a_question(text=sign * 9000))
+    for question, language in product(questions, LANGUAGES):
+        body = message(question, LINKS, "r" * 40, form, language)
         assert len(encoded(body)) + 200 <= limits.message_bytes  # and a signature
         shown = buttons(form, body)
         assert 1 <= len(shown) <= limits.buttons
@@ -215,6 +244,7 @@ form = "feishu"
 url = "https://open.feishu.cn/open-apis/bot/v2/hook/$secret.HOOK"
 secret = "$secret.SIGN"
 recipient = "ops"
+language = "zh"
 """
 ENVIRON = {"NEW": "n" * 40, "OLD": "o" * 40, "HOOK": "t0ken", "SIGN": "s"}
 
@@ -225,6 +255,7 @@ def test_a_card_and_its_links_are_settings(tmp_path) -> None:
     (hook,) = hooks_from(table, source="saga.toml", environ=ENVIRON).hooks
     assert isinstance(hook, CardHook)
     assert repr(hook) == "CardHook(feishu, open.feishu.cn)"
+    assert hook.language == "zh"
     links = links_from(table, source="saga.toml", environ=ENVIRON)
     assert links is not None
     assert (links.url, links.life_s, links.tenant) == ("https://saga.example.com", 600, "blue")
@@ -243,6 +274,8 @@ def test_a_card_and_its_links_are_settings(tmp_path) -> None:
     [
         ('form = "feishu"', 'form = "teams"', "cannot be 'teams'"),
         ('form = "feishu"', 'form = "slack"', "has no secret"),
+        ('form = "feishu"', "", "is that of a card"),
+        ('language = "zh"', 'language = "fr"', "cannot be 'fr'"),
         ('secret = "$secret.SIGN"', 'secret = "s"', "stands in the file"),
         ('secret = "$secret.SIGN"', 'secret = ["$secret.SIGN", "$secret.NEW"]', "is one"),
         ('recipient = "ops"', 'recipient = "a b"', "is no name"),
