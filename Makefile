@@ -13,14 +13,15 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 LOUD := $(BIN)/python -m pip --disable-pip-version-check
 comma := ,
 # One resolution for all Pythons and systems; no address of an index gets into the files.
-LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
-  --no-annotate --no-emit-index-url --no-emit-find-links
+LOCKING := --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-annotate --no-emit-index-url --no-emit-find-links
+LOCK := $(BIN)/uv pip compile pyproject.toml $(LOCKING)
+LOCK_TOOLS := $(BIN)/uv pip compile $(LOCKING)
 # Two workers for each of two cores: many tests wait for a child process or for a lease. A file stays with one worker, so that
 # what its tests share (a server, a built wheel) is made once; tests/conftest.py puts the longest files first.
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos docs docs-diagrams eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos release-check docs docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -88,6 +89,7 @@ lock: venv ## renew requirements/*.txt: the versions and hashes that CI and cont
 	@$(LOCK) --extra embedded --extra server -o requirements/demo.txt --custom-compile-command 'make lock'
 	@$(LOCK) $(IMAGE:%=--extra %) -o requirements/image.txt --custom-compile-command 'make lock'
 	@$(LOCK) --extra dev -o requirements/dev.txt --custom-compile-command 'make lock'
+	@$(LOCK_TOOLS) --group release -o requirements/release.txt --custom-compile-command 'make lock'
 
 demo: $(DEMO_STAMP) ## the article's plan under good and bad luck, in less than a minute
 	@$(BIN)/python examples/booking/demo.py
@@ -161,6 +163,17 @@ bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs
 chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'
 	@$(BIN)/python -m chaos $(CHAOS_ARGS)
 
+# It needs git, Node (for pyright) and Debian's redis-server. Every Python from 3.11 on that is on the PATH or in pyenv is tried.
+RELEASE := .venv-release
+
+$(RELEASE)/.installed: requirements/release.txt
+	@rm -rf $(RELEASE) && $(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/release.txt
+	@touch $@
+
+release-check: $(RELEASE)/.installed ## what must hold before a version is published; writes dist/release-check.txt
+	@$(RELEASE)/bin/python -m release $(RELEASE_ARGS)
+
 eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name, or RECORDED=1 for recorded answers
 	@$(BIN)/python $(if $(RECORDED),-m benchmarks.eval_recorded,benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
 
@@ -171,4 +184,4 @@ docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) $(NEWEST) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST) $(RELEASE) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from saga_engine.plan import limits
@@ -55,7 +55,7 @@ _Conditions = Annotated[list[Any] | dict[str, Any], AfterValidator(finite)]
 _M = TypeVar("_M", bound=Model)
 
 
-class Fallback(Model):
+class Fallback(Model, frozen=True):
     """What replaces a call that failed permanently: exactly one of ``tool``, ``cached_s`` and ``queue_s``."""
 
     tool: ToolName | None = Field(None, description="Another tool to call instead.")
@@ -72,7 +72,7 @@ class Fallback(Model):
     )
 
 
-class Each(Model):
+class Each(Model, frozen=True):
     """A list: the step is called once for each of its items."""
 
     of: Annotated[Any, AfterValidator(finite)] = Field(
@@ -104,10 +104,8 @@ def _without_tool(schema: dict[str, Any]) -> None:
     schema["oneOf"] = [{"required": [word]} for word in ("tool", *BUILTINS)]
 
 
-class Step(Model):
+class Step(Model, frozen=True, json_schema_extra=_without_tool):
     """One call of a tool, or a built-in step."""
-
-    model_config = ConfigDict(json_schema_extra=_without_tool)
 
     step_id: StepId = Field(
         description="A whole number from 0, or a text of letters, digits, '_' and '-'; unique in the plan."
@@ -225,7 +223,7 @@ class Step(Model):
         return given.model_dump(exclude_unset=True, exclude={"on_late"}) if isinstance(given, Model) else given
 
 
-class Plan(Model):
+class Plan(Model, frozen=True):
     """A saga plan, version 1: either every step completes, or every step is undone."""
 
     task_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = Field(

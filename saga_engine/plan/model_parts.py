@@ -20,7 +20,7 @@ ToolName = Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
 WaitSeconds = Annotated[float, Field(ge=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
 
 
-class Retry(Model):
+class Retry(Model, frozen=True):
     """How often and how fast a call is retried. Omitted fields are the tool's own."""
 
     max_attempts: Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)] | None = Field(
@@ -42,7 +42,7 @@ class Retry(Model):
         )
 
 
-class UndoCall(Model):
+class UndoCall(Model, frozen=True):
     """One call of an undo."""
 
     tool: ToolName = Field(description="The name of the tool that undoes the step.")

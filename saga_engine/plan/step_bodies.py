@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from saga_engine.errors import ValueNotJson
@@ -32,19 +32,17 @@ Values = Annotated[dict[str, Any], AfterValidator(finite)]
 Seconds = Annotated[float, Field(gt=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
 
 
-class Model(BaseModel):
-    """A part of the format."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, serialize_by_alias=True)
+class Model(BaseModel, frozen=True, strict=True, extra="forbid", serialize_by_alias=True):
+    """A part of the format. Each subclass says ``frozen=True`` itself: a type checker does not take it from here."""
 
 
-class OtherAnswer(Model):
+class OtherAnswer(Model, frozen=True):
     """What counts as the answer if nobody gives one."""
 
     value: Any = Field(description="One of the options, or a value that fits the schema.")
 
 
-class Ask(Model):
+class Ask(Model, frozen=True):
     """A question to a person. Its answer is the step's output: `answer`, `by` and `note`."""
 
     question: Annotated[str, Field(max_length=MAX_QUESTION_CHARS)] = Field(
@@ -68,7 +66,7 @@ class Ask(Model):
     )
 
 
-class Until(Model):
+class Until(Model, frozen=True):
     """A moment."""
 
     until: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
@@ -76,13 +74,13 @@ class Until(Model):
     )
 
 
-class OtherOutput(Model):
+class OtherOutput(Model, frozen=True):
     """The output of the step if no event comes in time."""
 
     value: Any = Field(description="Any JSON value.")
 
 
-class Late(Model):
+class Late(Model, frozen=True):
     """The call for an event that comes after its wait is over."""
 
     tool: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] = Field(
@@ -94,7 +92,7 @@ class Late(Model):
     )
 
 
-class AwaitedEvent(Model):
+class AwaitedEvent(Model, frozen=True):
     """One of the events of a wait for several."""
 
     event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
@@ -115,10 +113,8 @@ def _one_of_three(schema: dict[str, Any]) -> None:
 _Several = Annotated[tuple[AwaitedEvent, ...], BeforeValidator(listed), Field(min_length=1, max_length=MAX_EVENTS)]
 
 
-class Wait(Model):
+class Wait(Model, frozen=True, json_schema_extra=_one_of_three):
     """An event to wait for. Its payload is the step's output. With ``first`` or ``all`` there are several events."""
-
-    model_config = ConfigDict(json_schema_extra=_one_of_three)
 
     event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None, description="The name of the event: letters, digits, '.', '_', ':' and '-'."
@@ -150,7 +146,7 @@ class Wait(Model):
     )
 
 
-class Child(Model):
+class Child(Model, frozen=True):
     """A child saga: a saga of its own, which the step starts and waits for."""
 
     plan: Values | None = Field(

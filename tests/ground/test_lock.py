@@ -11,7 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OWN = canonicalize_name(PROJECT["name"])
 
@@ -49,6 +50,7 @@ FILES = {
         *(each for extra in ("server", "metrics", "http", "mcp", "fast") for each in EXTRAS[extra]),
     ],
     "dev": [*PROJECT["dependencies"], *EXTRAS["dev"]],
+    "release": PYPROJECT["dependency-groups"]["release"],
 }
 
 
