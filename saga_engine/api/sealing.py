@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.errors import EraseRefused
+from saga_engine.core.states import SAGA_FINAL
+from saga_engine.errors import EraseRefused, JournalUnreadable
 
 if TYPE_CHECKING:
     from saga_engine.ports import Store
@@ -45,5 +47,12 @@ async def erase(store: Store, saga_id: str, by: str, why: str) -> Mapping[str, A
             hint="`saga purge` removes ended sagas; docs/privacy.md",
             saga_id=saga_id,
         )
-    said: Mapping[str, Any] = await seal(saga_id, by=by, why=why, at_ms=time.time_ns() // 1_000_000)
-    return said
+    head = await store.head(saga_id)
+    ties: Mapping[str, Any] = {}
+    if head.status in SAGA_FINAL:
+        from saga_engine.runtime.ties import ties_of
+
+        with suppress(JournalUnreadable):  # what nobody can read is erased without
+            ties = (await ties_of(store, head)).to_dict()
+    said: Mapping[str, Any] = await seal(saga_id, by=by, why=why, at_ms=time.time_ns() // 1_000_000, ties=ties)
+    return {name: said.get(name) for name in ("by", "why", "at_ms")}

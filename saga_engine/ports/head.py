@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Head(NamedTuple):
@@ -20,3 +20,16 @@ class Head(NamedTuple):
     messages: int
     summary: bytes
     key: bytes = b""  # the wrapped key with which its payloads are sealed; empty: they are not
+
+
+def tombstone_of(summary: bytes) -> dict[str, Any] | None:
+    """Who erased the saga with this summary, why and when; None: nobody did."""
+    if b'"erased"' not in summary:
+        return None
+    import msgspec  # a list of sagas needs it for nothing else
+
+    try:
+        found = msgspec.json.decode(summary).get("erased")
+    except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError):
+        return None
+    return found if isinstance(found, dict) else None

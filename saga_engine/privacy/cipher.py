@@ -63,9 +63,7 @@ class DataKey:
     def seal(self, place: bytes, data: bytes) -> bytes:
         """The sealed form of ``data``, which opens at no other place."""
         digest = self._nonces.copy()
-        digest.update(b"%d:" % len(place))
-        digest.update(place)
-        digest.update(data)
+        digest.update(b"%d:%b%b" % (len(place), place, data))
         nonce = digest.digest()
         return nonce + self._aead.encrypt(nonce, data, place)
 

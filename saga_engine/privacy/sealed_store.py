@@ -46,6 +46,7 @@ from saga_engine.ports import (
     ValueStore,
     WorkStore,
 )
+from saga_engine.ports.head import tombstone_of
 from saga_engine.privacy.cipher import DataKey, is_sealed_text, message_id, opened_records, place, unbased
 from saga_engine.privacy.keyring import Keyring, missing
 from saga_engine.privacy.sealed_verbs import SealedDocuments, SealedEvents, SealedGuards, SealedValues, SealedWork
@@ -443,8 +444,10 @@ class SealedStore:
 
     # --- erasing ---
 
-    async def erase(self, saga_id: str, *, by: str, why: str, at_ms: int) -> Mapping[str, Any]:
+    async def erase(self, saga_id: str, *, by: str, why: str, at_ms: int, ties: Mapping[str, Any]) -> Mapping[str, Any]:
         """Destroy the key of a saga that has ended, and leave a tombstone; returns it. Repeating it changes nothing.
+
+        ``ties``: the sagas that it is tied to, for a purge.
 
         Raises ``SagaNotFound``, and ``EraseRefused`` for a saga that has not ended or is not sealed.
         """
@@ -459,7 +462,7 @@ class SealedStore:
                 saga_id=saga_id,
             )
         clear = {name: value for name, value in _fields(head.summary).items() if name in _CLEAR}
-        tombstone = {"by": by, "why": why, "at_ms": at_ms}
+        tombstone = {"by": by, "why": why, "at_ms": at_ms, **({"ties": dict(ties)} if ties else {})}
         summary = msgspec.json.encode({**clear, "erased": tombstone})
         done = await self.inner.seals().erase(saga_id, summary)
         if done is None:
@@ -473,12 +476,6 @@ class SealedStore:
         self._keys.pop(saga_id, None)
         self._new.pop(saga_id, None)
         return tombstone
-
-
-def tombstone_of(summary: bytes) -> dict[str, Any] | None:
-    """Who erased the saga with this summary, why and when; None: nobody did."""
-    found = _fields(summary).get("erased") if b'"erased"' in summary else None
-    return found if isinstance(found, dict) else None
 
 
 def _fields(summary: bytes) -> dict[str, Any]:

@@ -16,17 +16,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from saga_engine.core.codec import decode
-from saga_engine.core.fold import started_of
-from saga_engine.core.records import AnyRecord, EffectTransferred
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.core.waiting_records import StepWaiting
 from saga_engine.errors import JournalUnreadable, SagaNotFound, StoreRefused, StoreUnavailable
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.retention import Retention
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Head, Store
+from saga_engine.ports.head import tombstone_of
 from saga_engine.runtime.archive import Archive
-from saga_engine.runtime.claims import Claims
+from saga_engine.runtime.ties import Ties, ties_in, ties_of
 
 _log = logging.getLogger("saga_engine.retention")
 
@@ -56,16 +54,6 @@ class Purged:
     looked: int = 0
     purged: list[str] = field(default_factory=list)
     kept: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ties:
-    """The other sagas of one: its parent, the ``origin`` of its effects, who took over its own, and its children."""
-
-    parent: str
-    origin: str
-    heirs: frozenset[str]
-    children: frozenset[str]
 
 
 class Purging:
@@ -120,11 +108,14 @@ class Purging:
     async def _purge(self, head: Head, now_ms: int, *, dry_run: bool) -> str | None:
         """Purge a saga; returns why it stays, and nothing if another process has purged it."""
         try:
+            if tombstone_of(head.summary) is not None:  # there is no journal that an archive could hold
+                reason = await self._needed(head, await ties_of(self._store, head), now_ms)
+                return reason if reason is not None or dry_run else await self._remove(head)
             data = await self._store.read(head.saga_id)
             if len(data) != head.length:
                 return TAKEN
             records = [decode(piece) for piece in data]
-            reason = await self._needed(head, records, now_ms)
+            reason = await self._needed(head, await ties_in(self._store, records), now_ms)
             if reason is not None or dry_run:
                 return reason
             if self._archive is not None:
@@ -137,6 +128,9 @@ class Purging:
         except OSError as error:
             _log.error("saga %s is not purged: its archive cannot be written: %s", head.saga_id, error)
             return UNARCHIVED
+        return await self._remove(head)
+
+    async def _remove(self, head: Head) -> str | None:
         removed = await self._ended.purge(head)
         if removed:
             _log.debug("saga %s is purged", head.saga_id, extra={"saga_id": head.saga_id, "status": head.status})
@@ -144,16 +138,15 @@ class Purging:
 
     # --- who needs it ------------------------------------------------------------------------------------------------
 
-    async def _needed(self, head: Head, records: Sequence[AnyRecord], now_ms: int) -> str | None:
+    async def _needed(self, head: Head, ties: Ties, now_ms: int) -> str | None:
         """Why a saga must stay for the sake of others."""
-        ties = await self._ties(records)
         if ties.parent and await self._head(ties.parent) is not None:
             return PARENT
         if ties.origin and await self._head(ties.origin) is not None:
             return ORIGIN
         return await self._needed_below(ties, now_ms, {head.saga_id})
 
-    async def _needed_below(self, ties: _Ties, now_ms: int, seen: set[str]) -> str | None:
+    async def _needed_below(self, ties: Ties, now_ms: int, seen: set[str]) -> str | None:
         """The same for the sagas that came from it. Those that have its effects leave together with it."""
         for child in sorted(ties.children):
             found = await self._head(child)
@@ -170,23 +163,10 @@ class Purging:
                 continue
             if not self._rules.due(found.status, found.changed_ms, now_ms):
                 return HEIR
-            theirs = await self._ties([decode(piece) for piece in await self._store.read(heir)])
+            theirs = await ties_of(self._store, found)
             if await self._needed_below(theirs, now_ms, seen) is not None:
                 return HEIR
         return None
-
-    async def _ties(self, records: Sequence[AnyRecord]) -> _Ties:
-        started = started_of(records)
-        given = [record.to for record in records if isinstance(record, EffectTransferred)]
-        # The journal of a saga that had ended does not name its forks: their claims do.
-        claimed = await Claims(self._store.guard_store(), started.saga_id).owners()
-        waits = [record for record in records if isinstance(record, StepWaiting) and record.on == "child"]
-        return _Ties(
-            parent=started.parent.saga if started.parent is not None else "",
-            origin=started.undo_of or started.fork_of,
-            heirs=frozenset([*given, *claimed.values()]),
-            children=frozenset(str(wait.about["saga"]) for wait in waits),
-        )
 
     async def _head(self, saga_id: str) -> Head | None:
         try:

@@ -28,7 +28,7 @@ from saga_engine.testing.faults import Fault, Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.mutants import MUTANTS
 from tests.kill.polling import eventually
-from tests.kill.world import TOOLS, World
+from tests.kill.world import TOOLS, World, keys_of
 
 Told = dict[str, Any]
 
@@ -97,6 +97,7 @@ async def _play(case: dict[str, Any]) -> Told:
             TOOLS[case["variant"]],
             lease_s=case.get("lease_s", 15.0),
             observers=[listener],
+            privacy=keys_of(case.get("keys")),
             on_wait=lambda _saga, owner, _seconds: waits.append(owner),
         ) as coordinator:
             if case.get("line_up"):

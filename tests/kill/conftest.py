@@ -15,6 +15,7 @@ import redis
 from saga_engine.stores.embedded import FolderServer, find_binary
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.processes import Processes
+from tests.kill.teams import Team
 from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
 
 
@@ -77,6 +78,20 @@ def new_place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Place
         return Place(f"{url}?namespace=k{number}", f"saga-{number}", OutsideLedger(home / "world.db"))
 
     return make
+
+
+@pytest.fixture
+def new_team(processes: Processes, new_place: Callable[[str], Place]) -> Iterator[Callable[[str], Team]]:
+    """Makes the workers of a new place; those that are left are killed."""
+    teams: list[Team] = []
+
+    def make(url: str) -> Team:
+        teams.append(Team(processes, new_place(url)))
+        return teams[-1]
+
+    yield make
+    for team in teams:
+        team.kill_all()
 
 
 class Line:

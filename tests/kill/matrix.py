@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -39,14 +39,23 @@ class Matrix:
     """One plan with one variant of the tools on one server."""
 
     def __init__(
-        self, processes: Processes, new_place: NewPlace, url: str, plan: str, variant: str, mutant: str = ""
+        self,
+        processes: Processes,
+        new_place: NewPlace,
+        url: str,
+        plan: str,
+        variant: str,
+        mutant: str = "",
+        keys: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = plan
         self.variant = variant
         self._processes = processes
         self._new_place = new_place
         self._url = url
-        self._mutant = mutant
+        self._more = {"mutant": mutant, "keys": dict(keys or {})}
+        #: The place of the latest case.
+        self.last: Place | None = None
 
     def submit(self, place: Place, fault: str = "") -> Ended:
         return self._run("submit", place, fault, plan=ALL[self.plan])
@@ -55,11 +64,12 @@ class Matrix:
         return self._run("resume-all", place, fault)
 
     def _run(self, part: str, place: Place, fault: str, **more: Any) -> Ended:
-        how = {"variant": self.variant, "mutant": self._mutant, "fault": fault}
+        how = {"variant": self.variant, "fault": fault, **self._more}
         return self._processes.run(part, **how, **more, **place.told)
 
     def place(self) -> Place:
-        return self._new_place(self._url)
+        self.last = self._new_place(self._url)
+        return self.last
 
     def first_kills(self, way: tuple[str, str]) -> Iterator[tuple[str, Place]]:
         """Every way that a first run can die, each in a place of its own."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,70 +14,16 @@ from saga_engine.core.states import SAGA_FINAL
 from tests.kill.conftest import Place
 from tests.kill.gates import Gate
 from tests.kill.polling import eventually, opened
-from tests.kill.processes import Ended, Processes, Running
+from tests.kill.processes import Processes
+from tests.kill.teams import Team, breaches
 from tests.kill.worker_child import TOOLS
-from tests.kill.world import ENDS, PLANS, step
+from tests.kill.world import PLANS, step
 from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder, until
 
 NewPlace = Callable[[str], Place]
 
 #: A short lease, in seconds: those that freeze are waited out. One that lives must keep it on a busy machine, too.
 SHORT_S = 3.0
-
-
-class Team:
-    """The workers of a place; each is called by a name."""
-
-    def __init__(self, processes: Processes, place: Place) -> None:
-        self.place = place
-        self.folder: Path = place.ledger.path.parent
-        self._processes = processes
-        self._workers: dict[str, Running] = {}
-
-    def start(self, name: str, **case: Any) -> Running:
-        how = {"variant": "keyed", "name": name, **self.place.told, **case}
-        self._workers[name] = self._processes.start("work", player="workers", **how)
-        return self._workers[name]
-
-    def begin(self, name: str, **case: Any) -> Running:
-        """Start it, and wait until it takes sagas."""
-        worker = self.start(name, **case)
-        until((self.folder / f"ready-{name}").exists, f"worker {name} to work")
-        return worker
-
-    def stop(self, name: str) -> None:
-        """SIGTERM; returns when it has been heard."""
-        os.kill(self._workers[name].pid, signal.SIGTERM)
-        until((self.folder / f"stopping-{name}").exists, f"worker {name} to hear of it")
-
-    def end(self, name: str) -> dict[str, Any]:
-        """Stop it and hear what it tells."""
-        self.stop(name)
-        return self._workers[name].told()
-
-    def killed(self, name: str) -> Ended:
-        ended = self._workers[name].wait()
-        assert ended.killed, f"worker {name} was not killed: {ended.told}"
-        return ended
-
-    def kill_all(self) -> None:
-        for worker in self._workers.values():
-            if not worker.has_ended():
-                worker.kill()
-                worker.wait()
-
-
-@pytest.fixture
-def new_team(processes: Processes, new_place: NewPlace) -> Iterator[Callable[[str], Team]]:
-    teams: list[Team] = []
-
-    def make(url: str) -> Team:
-        teams.append(Team(processes, new_place(url)))
-        return teams[-1]
-
-    yield make
-    for team in teams:
-        team.kill_all()
 
 
 async def submit(place: Place, plan: dict[str, Any], *saga_ids: str, variant: str = "keyed") -> None:
@@ -99,19 +42,6 @@ async def finals(place: Place, *saga_ids: str) -> list[dict[str, Any]]:
 async def history(place: Place) -> list[dict[str, Any]]:
     async with Coordinator.open(place.url) as coordinator:
         return await coordinator.history(place.saga_id)
-
-
-def breaches(place: Place, plan: str, final: dict[str, Any], kills: int) -> list[str]:
-    """What is wrong with a saga whose workers were killed so often."""
-    lines = place.ledger.lines(final["saga_id"])
-    found = place.ledger.compare(final, PLANS[plan])
-    if final["status"] != ENDS[plan]:
-        found.append(f"it ended {final['status']}")
-    applied = Counter((line.step_id, line.direction) for line in lines if line.what == "applied")
-    sent = Counter((line.step_id, line.direction) for line in lines if line.what == "sent")
-    found += [f"{at} happened {count} times" for at, count in applied.items() if count > 1]
-    found += [f"{at} was sent {count} times" for at, count in sent.items() if count > 1 + kills]
-    return found
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

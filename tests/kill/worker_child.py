@@ -18,12 +18,15 @@ import msgspec
 from saga_engine import Coordinator, RetryPolicy, SagaError, ToolContext, ToolError, tool
 from saga_engine.core.messages import Message, encode_message
 from saga_engine.core.records import Record
+from saga_engine.privacy.keyring import Keyring
+from saga_engine.privacy.rotation import rotate
+from saga_engine.privacy.sealed_store import SealedStore
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from tests.kill.world import TOOLS as OTHERS
-from tests.kill.world import World, did
+from tests.kill.world import World, did, keys_of
 
 Told = dict[str, Any]
 
@@ -118,15 +121,18 @@ def main(case: dict[str, Any]) -> Told:
     return asyncio.run(PARTS[case["part"]](case))
 
 
-class _Lost(logging.Handler):
-    """Touches a file when a lease is lost."""
+class _Heard(logging.Handler):
+    """Touches a file when a message begins so, and keeps the messages."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, begin: str) -> None:
         super().__init__()
         self._file = file
+        self._begin = begin
+        self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg.startswith("lease lost"):
+        if record.msg.startswith(self._begin):
+            self.said.append(record.getMessage())
             self._file.touch()
 
 
@@ -145,9 +151,15 @@ async def _work(case: dict[str, Any]) -> Told:
     told: Told = {}
     try:
         async with Coordinator.open(
-            store, TOOLS[case["variant"]], lease_s=case.get("lease_s", 15.0), observers=[listen]
+            store,
+            TOOLS[case["variant"]],
+            lease_s=case.get("lease_s", 15.0),
+            observers=[listen],
+            privacy=keys_of(case.get("keys")),
         ) as coordinator:
-            logging.getLogger("saga_engine.lease").addHandler(_Lost(World.folder / f"lost-{name}"))
+            logging.getLogger("saga_engine.lease").addHandler(_Heard(World.folder / f"lost-{name}", "lease lost"))
+            refused = _Heard(World.folder / f"refused-{name}", "a saga went back into the queue")
+            logging.getLogger("saga_engine.worker").addHandler(refused)
             task = asyncio.create_task(coordinator.work(concurrency=case.get("concurrency", 16)))
             await asyncio.sleep(0)
             (World.folder / f"ready-{name}").touch()
@@ -157,6 +169,7 @@ async def _work(case: dict[str, Any]) -> Told:
             (World.folder / f"stopping-{name}").touch()
             await coordinator.close()
             told["report"] = msgspec.to_builtins(await task)
+            told["refused"] = refused.said
     except SagaError as error:
         told["error"] = error.to_dict()
     finally:
@@ -175,4 +188,21 @@ async def _post(case: dict[str, Any]) -> Told:
     return {}
 
 
-PARTS = {"work": _work, "post": _post}
+async def _rewrap(case: dict[str, Any]) -> Told:
+    """Wrap every data key by the first key of the keyring, and retire others."""
+    keys = keys_of(case["keys"])
+    assert keys is not None
+    store = SealedStore(FaultyStore(open_store(case["url"]), World.faults), Keyring(keys))
+    await store.open()
+    try:
+        found = await rotate(store, retire=case["retire"], wait=_nobody_begins)
+    finally:
+        await store.close()
+    return {"failed": {saga_id: str(error) for saga_id, error in found.failed.items()}, "retired": found.retired}
+
+
+async def _nobody_begins(_seconds: float) -> None:
+    """No other process begins a saga meanwhile."""
+
+
+PARTS = {"work": _work, "post": _post, "rewrap": _rewrap}

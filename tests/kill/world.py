@@ -8,6 +8,7 @@ with synchronous tools.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ FAST = RetryPolicy(max_attempts=4, base_s=0.001, max_s=0.002)
 #: The wait between the two attempts of ``stumble``: long enough to freeze its process in, and for a lease to end in.
 PAUSE_S = 2.0
 PATIENT = RetryPolicy(max_attempts=2, base_s=PAUSE_S, max_s=PAUSE_S, jitter=False)
+
+
+def keys_of(keys: Mapping[str, str] | None) -> dict[str, bytes] | None:
+    """The keyring of a case, whose keys are written in hex; None: nothing is sealed."""
+    return {name: bytes.fromhex(key) for name, key in keys.items()} if keys else None
 
 
 class World:

@@ -9,6 +9,7 @@ from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_calls import OF_CALLS
 from tests.promises.mutations_of_images import OF_IMAGES
+from tests.promises.mutations_of_privacy import OF_PRIVACY
 from tests.promises.mutations_of_schedules import OF_SCHEDULES
 from tests.promises.mutations_of_server import OF_SERVER
 from tests.promises.mutations_of_sources import OF_SOURCES
@@ -30,4 +31,5 @@ MUTATIONS: list[Mutation] = [
     *OF_SCHEDULES,
     *OF_SERVER,
     *OF_IMAGES,
+    *OF_PRIVACY,
 ]

@@ -142,6 +142,14 @@ async def a_coordinator() -> None:
         await coordinator.run(PLAN, "trip-1")  # type: ignore[call-arg]
         await coordinator.run(7)  # type: ignore[arg-type]
         await coordinator.resolve("trip-1", "happened")  # type: ignore[call-arg]
+        async with Coordinator.open(privacy={"k1": bytes(32)}, retention={"completed": "30d"}) as sealed:
+            assert_type(await sealed.erase("trip-1", by="ann", why="asked"), Mapping[str, Any])
+            assert_type((await sealed.purge({"completed": "90d"}, dry_run=True)).purged, list[str])
+            await sealed.erase("trip-1", "ann")  # type: ignore[call-arg]
+            await sealed.purge(7)  # type: ignore[arg-type]
+        Coordinator.open(privacy={"k1": "no bytes"})  # type: ignore[dict-item]
+        Coordinator.open(privacy="k1")  # type: ignore[arg-type]
+        Coordinator.open(retention="30d")  # type: ignore[arg-type]
         async with Coordinator.open(on_escalation=[tell], tool_options={"book": {"timeout_s": 5}}):
             pass
 

@@ -1,0 +1,69 @@
+"""Mutations of sealing, rotation, erasing and redaction."""
+
+from __future__ import annotations
+
+from tests.promises.breaking import Mutation
+
+OF_PRIVACY = [
+    Mutation(
+        "tests/privacy/test_sealing.py::test_markers_are_nowhere_in_a_server",
+        "the summary of a saga is stored as it is",
+        "saga_engine/privacy/sealed_store.py",
+        (("None if entry.summary is None else _sealed_summary(saga_id, key, entry.summary)", "entry.summary"),),
+    ),
+    Mutation(
+        "tests/privacy/test_sealing.py::test_changed_and_swapped_payloads_are_refused",
+        "a record opens at any place of its saga",
+        "saga_engine/privacy/cipher.py",
+        (("% (saga_id.encode(), seq, shown)", "% (saga_id.encode(), 0, shown)"),),
+    ),
+    Mutation(
+        "tests/kill/test_sealed.py::test_killed_anywhere_on_a_sealed_store",
+        "only the process that began a saga has its key",
+        "saga_engine/privacy/sealed_store.py",
+        (("self._hidden(saga_id, creation.digest), key=key.wrapped)", "self._hidden(saga_id, creation.digest))"),),
+        only="keyed",
+    ),
+    Mutation(
+        "tests/kill/test_sealed.py::test_a_worker_without_the_key_leaves_a_killed_ones_saga",
+        "a missing key looks like damaged data",
+        "saga_engine/privacy/keyring.py",
+        (("raise missing(name, **context)", "raise broken(where)"),),
+    ),
+    Mutation(
+        "tests/kill/test_sealed.py::test_a_rotation_killed_anywhere",
+        "a key is refused before everything is wrapped anew",
+        "saga_engine/privacy/rotation.py",
+        (("await _restate(store, keyring, retiring=marks)", "await _restate(store, keyring, retired=marks)"),),
+    ),
+    Mutation(
+        "tests/privacy/test_rotation.py::test_a_wrapping_that_is_put_back_is_refused_by_name",
+        "a retired key still opens what it wraps",
+        "saga_engine/privacy/keyring.py",
+        (("mark_of(name, fingerprint) in retired", "mark_of(name, fingerprint) == retired"),),
+    ),
+    Mutation(
+        "tests/privacy/test_sealing.py::test_erasing",
+        "the wrapped key stays where it was",
+        "saga_engine/stores/lua/seal.lua",
+        (("call('HDEL', key, 'key', 'messages')", "call('HDEL', key, 'messages')"),),
+    ),
+    Mutation(
+        "tests/privacy/test_leaving.py::test_an_erased_saga_stays_as_long_as_another_one_needs_it",
+        "with its key a saga loses what it is tied to",
+        "saga_engine/privacy/sealed_store.py",
+        (('**({"ties": dict(ties)} if ties else {})', "**{}"),),
+    ),
+    Mutation(
+        "tests/test_redacted.py::test_a_redacted_field_reaches_no_store",
+        "an output is journalled as it came",
+        "saga_engine/tools/invoke.py",
+        (('return outcome._replace(output=self._redaction.value("output", outcome.output))', "return outcome"),),
+    ),
+    Mutation(
+        "tests/test_redacted.py::test_a_binding_that_would_hold_one_is_refused",
+        "only the whole output counts",
+        "saga_engine/plan/redacted.py",
+        (("part == _ANY or found is None or part in found", "part == found"),),
+    ),
+]
