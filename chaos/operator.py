@@ -107,7 +107,8 @@ async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> 
     saga_id, step_id, direction = outcome.saga_id, str(question["step_id"]), question["direction"]
     step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
     options, again = question["options"], int(question["question_id"].rpartition(":")[2])
-    if not step["tool"]:  # a child, or a wait: once more, unless that has failed often enough already
+    if not step["tool"] and (step["builtin"], direction) != ("wait", "compensate"):
+        # A child, or a wait: once more, unless that has failed often enough already.
         others = [option for option in options if option != "retry"]
         return "retry" if "retry" in options and (again < _ENOUGH or not others) else dice.choice(others), None
     forward = direction == "forward"

@@ -18,6 +18,8 @@ from saga_engine.testing.ledger import Line, OutsideLedger
 #: What a step of ``finally`` is when the saga has ended.
 _OVER: Final = frozenset({t.SUCCEEDED, t.FAILED, t.IN_DOUBT, t.BLOCKED, t.SKIPPED})
 _UNKNOWN: Final = object()
+#: The failures of a step that waits for an event or an answer which does not come.
+_EXPIRED: Final = frozenset({"wait_timed_out", "ask_expired"})
 
 
 def breaches(
@@ -60,11 +62,18 @@ def _conditions(written: Mapping[str, Any], steps: Mapping[str, Any], told: Told
     holds = _holds(written["when"][0], steps) if "when" in written else True
     if holds is not _UNKNOWN and ((skipped and holds) or (called and not holds)):
         yield f"its conditions {'hold' if holds else 'do not hold'}, and it was {'called' if called else 'skipped'}"
-    if step["step_id"] in report.get("continued", ()) and written.get("on_error") != "continue":
+    if step["step_id"] in report.get("continued", ()) and not _may_fail(written, step):
         yield "the saga went on from its failure, which the plan does not say"
     bad = "failed_when" in written and step["status"] == t.SUCCEEDED and not step.get("fallback")
     if bad and told.body["status"] == t.COMPLETED:
         yield "its output means failure, and the saga is COMPLETED"
+
+
+def _may_fail(written: Mapping[str, Any], step: Mapping[str, Any]) -> bool:
+    """Whether the plan says that the saga goes on from this failure."""
+    waiting = written.get("wait", written.get("ask", {}))
+    expired = step["error"] is not None and step["error"]["error_code"] in _EXPIRED
+    return written.get("on_error") == "continue" or (waiting.get("on_timeout") == "continue" and expired)
 
 
 def _holds(condition: Mapping[str, Any], steps: Mapping[str, Any]) -> Any:
@@ -175,6 +184,8 @@ def undo_breaches(plan: Mapping[str, Any], ledger: OutsideLedger, told: Told, un
         if step["step_id"] not in last:
             first = before[str(step["step_id"])]
             own = {name: value for name, value in step.items() if name not in ("via", "source", "handed_to")}
+            if first.get("via") == "event":  # what it undoes came from outside
+                own["via"] = "event"
             status = first["status"] if step["status"] == t.SKIPPED else step["status"]  # as it ended without an effect
             steps.append({**own, "attempts": first["attempts"], "status": status})
     yield from lines.compare({**undo.body, "steps": steps}, {**plan, "finally": []})

@@ -21,6 +21,8 @@ _CLEAR: Final = ("busy", "gone")
 
 #: The name of the events for which sagas wait; their key is the saga's id.
 EVENT: Final = "chaos.paid"
+#: What ``pick`` gives if no item fits.
+NOTHING: Final = "nothing"
 OPTIONS: Final = ("abort", "go on", "retry")
 
 Plan = dict[str, Any]
@@ -122,6 +124,8 @@ class _Drawing:
                 ]
         for at in range(dice.choice((0, 0, 0, 0, 0, 1, 1, 2))):
             self._add_builtin(steps, at, graph=graph, fails=pivot is None)
+        if pivot is None and self._happens(12):
+            self.add_list(steps, 0, graph=graph)
         body: Plan = {"steps": steps}
         if self._happens(12):
             body["finally"] = [self._last(at) for at in range(dice.randint(1, 2))]
@@ -181,16 +185,59 @@ class _Drawing:
             "compute": {"add": [number, "0.5"]},
         }[word]
         bounded = self._happens(40)
-        then = "fail" if fails and self._happens(40) else value
+        then: Any = "fail" if fails and self._happens(40) else dice.choice((value, "continue"))
         if bounded and word == "wait":
             body |= {"timeout_s": dice.choice((0.5, 1.5)), "on_timeout": then}
         if bounded and word == "ask":
             body |= {
                 "expires_s": dice.choice((0.5, 1.5)),
-                "on_timeout": then if then == "fail" else {"value": OPTIONS[0]},
+                "on_timeout": {"value": OPTIONS[0]} if then == value else then,
             }
         step: dict[str, Any] = {"step_id": f"b{number}", word: body}
+        bound = {"params": {"item": f"$output.step_b{number}.id", "luck": self._luck(fails=False)}}
+        if bounded and word == "wait" and self._happens(60):
+            body["on_late"] = {"tool": f"book_{dice.choice(('keyed', 'probed'))}", **bound}
+        if word == "wait" and fails and self._happens(50):
+            params = {"ref": f"$output.step_b{number}.id", "luck": self._undo_luck()}
+            step["rollback"] = {"tool": f"undo_{dice.choice(('keyed', 'probed'))}", "params": params}
+            step["rollback"] |= self._patience(params["luck"])
+        self._insert(steps, step, dice.randint(0, len(steps)), graph=graph)
+
+    def add_list(self, steps: list[dict[str, Any]], number: int, *, graph: bool) -> None:
+        """A step for each item of a list; then the first item that fits, and a call for it."""
+        dice = self._dice
+        kind, collects = dice.choice(KINDS), self._happens(50)
+        lucks = [self._luck(fails=self._happens(40 if collects else 8)) for _ in range(dice.randint(0, 5))]
+        items = [{"n": at, "name": f"l{number}.{at}", "luck": luck} for at, luck in enumerate(lucks)]
+        undo = {"ref": f"$output.step_e{number}.ref", "luck": self._undo_luck()}
+        each: dict[str, Any] = {"of": items, "parallel": dice.choice((1, 1, 2, 3))}
+        if collects:
+            each["on_error"] = "collect"
+        if self._happens(50):
+            each["when"] = [{"value": "$item.n", "op": "!=", "to": dice.randrange(4)}]
+        listed = {
+            "step_id": f"e{number}",
+            "tool": f"book_{kind}",
+            "params": {"item": "$item.name", "luck": "$item.luck"},
+            "each": each,
+            "rollback": {"tool": f"undo_{kind}", "params": undo, **self._patience(undo["luck"])},
+            **self._patience(",".join(lucks)),
+        }
+        outputs = f"$output.step_e{number}.outputs" if collects else f"$output.step_e{number}"
+        of, of_item = dice.choice(((outputs, "$item.ref"), ({"value": items}, "$item.name")))
+        wanted = [f"l{number}.{at}" for at in dice.sample(range(5), 2)]
+        pick = {
+            "pick": of,
+            "where": [{"value": of_item, "op": "exists"}, {"value": of_item, "op": "in", "to": wanted}],
+            "of": of_item,
+            "default": NOTHING,
+        }
+        picked = {"step_id": f"p{number}", "compute": pick}
         place = dice.randint(0, len(steps))
+        self._insert(steps, listed, place, graph=graph)
+        self._insert(steps, picked, place + 1, graph=graph)
+
+    def _insert(self, steps: list[dict[str, Any]], step: dict[str, Any], place: int, *, graph: bool) -> None:
         if graph:
             step["depends_on"] = [steps[place - 1]["step_id"]] if place else []
             for each in steps[place : place + 1]:
@@ -241,7 +288,8 @@ class _Drawing:
             "tool": name,
             "params": {"register": register, "ref": "$before.ref", "luck": luck},
             **self._patience(luck),
-            "when_absent": absent | self._patience(other),
+            **self._then(),
+            "when_absent": absent | self._patience(other) | self._then(),
         }
 
     def _undo_luck(self) -> str:
@@ -253,9 +301,22 @@ class _Drawing:
     def _rollback(self, at: int, kind: str) -> dict[str, Any]:
         luck = self._undo_luck()
         if self._happens(20):
-            return {"tool": "drop", "params": {"request": "$key", "luck": luck}, **self._patience(luck)}
-        bound = {"ref": f"$output.step_s{at}.ref", "luck": luck}
-        return {"tool": f"undo_{kind}", "params": bound, **self._patience(luck)}
+            undo = {"tool": "drop", "params": {"request": "$key", "luck": luck}, **self._patience(luck)}
+        else:
+            bound = {"ref": f"$output.step_s{at}.ref", "luck": luck}
+            undo = {"tool": f"undo_{kind}", "params": bound, **self._patience(luck)}
+        return undo | self._then()
+
+    def _then(self) -> dict[str, Any]:
+        """The further calls of an undo."""
+        if not self._happens(15):
+            return {}
+        calls = []
+        for at in range(self._dice.choice((1, 1, 2))):
+            luck = self._undo_luck()
+            tool = f"undo_{self._dice.choice(KINDS)}"
+            calls.append({"tool": tool, "params": {"ref": f"then {at}", "luck": luck}, **self._patience(luck)})
+        return {"then": calls}
 
     def _luck(self, *, fails: bool) -> str:
         """The fate of each attempt.

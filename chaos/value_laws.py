@@ -129,6 +129,7 @@ def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
     epoch = 1
     last: dict[str, int] = {}
     doubtful: set[str] = set()
+    unsure: set[str] = set()  # an attempt was in doubt; that a later one was not done says nothing of it
     for record in history:
         if record["k"] == "SagaResumed":
             epoch = record["epoch"]
@@ -138,6 +139,11 @@ def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
         if record["k"] in _INTENTS:
             yield Intent(step, epoch, last.get(step, 0), record.get("before"), step in doubtful)
             doubtful.add(step)
+        elif record["k"] == "StepInDoubt":
+            unsure.add(step)
+        elif record["k"] == "StepRetryScheduled" and step in unsure:
+            pass
         elif record["k"] == "StepQueued" or record["k"] in _NEW_LOOK:
             doubtful.discard(step)
+            unsure.discard(step)
         last[step] = record["at"]

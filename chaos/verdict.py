@@ -14,16 +14,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import agent, child_laws, plan_laws, plans, session_laws, ticking, value_laws
+from chaos import agent, child_laws, late_laws, list_laws, plan_laws, plans, session_laws, ticking, value_laws
 from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.values import Entry, read_log, values_path
-from chaos.world import UNDO, ledger_path, root_of
+from chaos.world import LATE, UNDO, ledger_path, root_of
 from saga_engine import Coordinator, SagaError
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace import DeclaredTools
 from saga_engine.analysis.trace_file import read, verify
 from saga_engine.core import transitions as t
+from saga_engine.ports import ListedEvent
 from saga_engine.testing.ledger import Line, OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.schema_check import SchemaCheck
@@ -57,6 +58,8 @@ _CHANGES_NEITHER = frozenset(
 #: The kinds that the law of repeats covers; a test compares it with all kinds.
 CHECKED_KINDS = _ALLOWS_ANOTHER | _MAY_HAVE_HAPPENED | _CHANGES_NEITHER
 _AT_ONCE = 16
+#: A call: its step, its direction, and its place in an undo of several.
+Place = tuple[str, str, int]
 
 
 class Share(NamedTuple):
@@ -124,9 +127,12 @@ class Checking:
         known = {*self._scripts, *self._numbers, *share.ticks}
         self._found = Found(Counter(), _strangers(share, self._ledger, known, self._numbers))
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._late: dict[str, list[str]] = {}  # the sagas that handle late events, by the saga that had waited
 
     async def all(self) -> Found:
         """Check every saga."""
+        for saga_id in await late_laws.all_late(self._coordinator):
+            self._late.setdefault(root_of(saga_id), []).append(saga_id)
         await asyncio.gather(*map(self._one, (*self._numbers, *self._scripts, *self._share.ticks)))
         return self._found
 
@@ -163,8 +169,23 @@ class Checking:
         wrong = [*self._ledger.compare(child_laws.own_steps(told.body, plan), plan)]
         wrong += [*_blind_repeats(plan, told), *self._value_laws(told)]
         wrong += plan_laws.breaches(plan, errand.events, self._ledger, told, events)
-        self._found.figures.update(plan_laws.figures(told))
-        return wrong + await self._children(told, plan)
+        wrong += list_laws.breaches(plan, told)
+        self._found.figures.update(plan_laws.figures(told) + list_laws.figures(told))
+        return wrong + await self._children(told, plan) + await self._late_sagas(told, plan, events)
+
+    async def _late_sagas(self, told: Told, plan: Mapping[str, Any], events: Sequence[ListedEvent]) -> list[str]:
+        """The sagas that handle the late events of a saga: each is a saga like any other."""
+        wrong: list[str] = []
+        late: list[Told] = []
+        for saga_id in self._late.get(told.body["saga_id"], ()):
+            each = await _read(self._coordinator, saga_id)
+            late.append(each)
+            _count(self._found.figures, each, self._ledger.lines(saga_id))
+            own = each.history[0]["plan"]
+            said = [*self._engine(each), *self._ledger.compare(each.body, own), *_blind_repeats(own, each)]
+            wrong += [f"its late saga {saga_id}: {sentence}" for sentence in said]
+        self._found.figures["late events handled"] += len(late)
+        return wrong + list(late_laws.breaches(plan, told, events, late, self._ledger))
 
     def _value_laws(self, told: Told, origin: Told | None = None) -> list[str]:
         log = self._values.get(root_of(told.body["saga_id"]), [])
@@ -213,7 +234,7 @@ def _strangers(share: Share, ledger: ReadLedger, known: set[str], numbers: Mappi
     """Sagas of the external system that nobody submitted; undos and children belong to those that somebody did."""
     undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
     roots = {saga_id: root_of(saga_id) for saga_id in ledger.sagas()}
-    children = {saga_id for saga_id, root in roots.items() if "." in saga_id and root in numbers}
+    children = {saga_id for saga_id, root in roots.items() if ("." in saga_id or LATE in saga_id) and root in numbers}
     said = "the external system got calls of this saga, but it was not submitted"
     return {stranger: [said] for stranger in sorted(ledger.sagas() - {*known, *undos, *children})}
 
@@ -253,7 +274,7 @@ def _session_laws(script: agent.Script, ledger: OutsideLedger, told: Told) -> It
         (step["step_id"], direction, call["tool"]) for step in told.body["steps"] for direction, call in _calls(step)
     ]
     yield from blind_repeats(
-        told.history, {(str(step_id), way) for step_id, way, tool in calls if tool.endswith("_bare")}
+        told.history, {(str(step_id), way, 0) for step_id, way, tool in calls if tool.endswith("_bare")}
     )
 
 
@@ -298,30 +319,42 @@ def _journal(told: Told, share: Share) -> Iterator[str]:
 
 
 def _blind_repeats(plan: Mapping[str, Any], told: Told) -> Iterator[str]:
-    bare = {
-        (step["step_id"], direction)
-        for step in (*plan["steps"], *plan.get("finally", ()))
-        for direction, tool in (
-            ("forward", step.get("tool", "")),
-            ("compensate", step.get("rollback", {}).get("tool", "")),
-        )
-        if tool.endswith("_bare") and "fallback" not in step
-    }
+    bare: set[Place] = set()
+    for step in (*plan["steps"], *plan.get("finally", ())):
+        if "fallback" in step:
+            continue
+        keys = [step["step_id"]]
+        if "each" in step:
+            keys = [key for each in told.body["steps"] if (key := each["step_id"]).startswith(f"{step['step_id']}[")]
+        rollback = step.get("rollback", {})
+        undos = [rollback, *rollback.get("then", ())]
+        calls = [("forward", 0, step), *(("compensate", at, undo) for at, undo in enumerate(undos))]
+        # (``when_absent`` may have other calls in their places.)
+        bare |= {
+            (key, way, at)
+            for key in keys
+            for way, at, call in calls
+            if call.get("tool", "").endswith("_bare") and not ("when_absent" in rollback and at)
+        }
     yield from blind_repeats(told.history, bare)
 
 
-def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[Place]) -> Iterator[str]:
     """A call that is neither keyed nor probed is repeated only if it is known not to have happened, or by order.
 
-    ``bare``: these calls, by step and direction.
+    ``bare``: these calls, by step, direction, and the place in an undo of several.
     """
-    open_calls: set[tuple[str, str]] = set()
+    open_calls: set[Place] = set()
+    undoing: dict[str, int] = {}
     for record in history:
-        place = (record.get("step", ""), record.get("direction", "forward"))
+        step, way = record.get("step", ""), record.get("direction", "forward")
+        if record["k"] == "StepIntended" and way == "compensate":
+            undoing[step] = record.get("call", {}).get("number", 0)
+        place = (step, way, undoing.get(step, 0) if way == "compensate" else 0)
         if place not in bare:
             continue
         if record["k"] == "StepIntended" and place in open_calls:
-            yield f"step {place[0]} ({place[1]}) was called again, although the call may have happened"
+            yield f"step {step} ({way}) was called again, although the call may have happened"
         if record["k"] in _MAY_HAVE_HAPPENED:
             open_calls.add(place)
         elif record["k"] in _ALLOWS_ANOTHER:

@@ -46,6 +46,8 @@ _HELD_S: Final = 30.0
 _LATENCY_S: Final = 0.02
 #: The end of the id of a saga that undoes a completed one.
 UNDO: Final = "-undo"
+#: In the id of a saga that handles a late event of another one, after that one's id.
+LATE: Final = "-late-"
 _LINE_BYTES: Final = 1 << 20
 
 #: Promises that the external system can be made to break, to see that the verdict detects it: it treats every call with
@@ -56,13 +58,13 @@ Reply = dict[str, Any] | None
 
 
 def share_of(saga_id: str) -> int:
-    """The number of the ledger with the lines of a saga, of its undo, and of its children."""
+    """The number of the ledger with the lines of a saga and of all that belong to it."""
     return crc32(root_of(saga_id).encode()) % SHARES
 
 
 def root_of(saga_id: str) -> str:
-    """The saga that was submitted, of an undo or a child."""
-    return saga_id.partition(".")[0].removesuffix(UNDO)
+    """The saga that was submitted, of an undo, a child, or one that handles a late event."""
+    return saga_id.partition(".")[0].partition(LATE)[0].removesuffix(UNDO)
 
 
 def ledger_path(folder: Path, share: int) -> Path:

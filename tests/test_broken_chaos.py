@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from chaos import plans
+from saga_engine import Coordinator
 from saga_engine.core import images
 from saga_engine.core.images import Image
 from saga_engine.core.state import State
+from saga_engine.core.steps import each as each_steps
+from saga_engine.plan import compiler, compute
 from saga_engine.runtime import image_reader
 from saga_engine.runtime.image_reader import ImageReader
 from tests import small_chaos
@@ -122,3 +125,111 @@ async def test_a_value_that_is_overwritten_silently_is_found_out(
     assert (not said) if not sentence else any(sentence in each for each in said), said
     if not sentence:
         assert min(found.figures[name] for name in ("values set", "restored", "drifts", "released")) > 3, found.figures
+
+
+# --- lists, what is chosen out of them, and late events --------------------------------------------------------------
+
+
+def lists(seed: int, number: int) -> dict[str, Any]:
+    """A list of which an item fails, a choice, a wait that ends in time and one that does not."""
+    items = [{"n": at, "name": f"l0.{at}", "luck": "refuse" if at == 2 else "busy,ok"} for at in range(6)]
+    where = [{"value": "$item.ref", "op": "exists"}, {"value": "$item.ref", "op": "in", "to": ["l0.3", "l0.4"]}]
+    late = {"tool": "book_keyed", "params": {"item": "$output.step_b1.id"}}
+    steps: list[dict[str, Any]] = [
+        {
+            "step_id": "e0",
+            "tool": "book_probed",
+            "params": {"item": "$item.name", "luck": "$item.luck"},
+            "each": {
+                "of": items,
+                "parallel": 2,
+                "on_error": "collect",
+                "when": [{"value": "$item.n", "op": "!=", "to": 1}],
+            },
+            "rollback": {"tool": "undo_probed", "params": {"ref": "$output.step_e0.ref"}},
+        },
+        {
+            "step_id": "p0",
+            "compute": {"pick": "$output.step_e0.outputs", "where": where, "of": "$item.ref", "default": plans.NOTHING},
+        },
+        {"step_id": "b0", "wait": {"event": plans.EVENT, "timeout_s": 60, "on_late": _late("b0")}},
+        {
+            "step_id": "b1",
+            "wait": {"event": plans.EVENT, "timeout_s": 0.05, "on_timeout": "continue", "on_late": late},
+        },
+    ]
+    if number % 2:
+        steps[2]["rollback"] = {"tool": "undo_keyed", "params": {"ref": "$output.step_b0.id"}}
+        refused = {"item": "no", "luck": "refuse"}
+        steps.append({"step_id": "no", "tool": "book_keyed", "params": refused, "kind": "pivot"})
+    return {"steps": steps}
+
+
+def _late(step: str) -> dict[str, Any]:
+    return {"tool": "book_keyed", "params": {"item": f"$output.step_{step}.id"}}
+
+
+def sent(seed: int, number: int) -> plans.Errand:
+    """One event in time, then another one after the end, which comes twice."""
+    events = (plans.Sending("b0", "early", 0.0, ("b0-e1",)), plans.Sending("b1", "late", 0.0, ("b1-e1", "b1-e1")))
+    return plans.Errand(events, undo=False, accept=False)
+
+
+def has_no_lanes(patch: pytest.MonkeyPatch) -> None:
+    real = compiler.over_list
+    patch.setattr(compiler, "over_list", lambda *args, **options: real(*args, **options | {"parallel": 64}))
+
+
+def leaves_no_item_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(each_steps, "_wanted", lambda *_: True)
+
+
+def mixes_answers(patch: pytest.MonkeyPatch) -> None:
+    real = each_steps._outputs
+
+    def outputs(*of: Any) -> Any:
+        found = real(*of)
+        return found | {"outputs": found["outputs"][::-1]}
+
+    patch.setattr(each_steps, "_outputs", outputs)
+
+
+def picks_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compute, "_holds", lambda *_: False)
+
+
+def begins_another_saga_each_time(patch: pytest.MonkeyPatch) -> None:
+    real, sagas = Coordinator._begin_late, iter(range(1000))
+
+    async def begin(self: Coordinator, late: Any, saga_id: str, *, detach: bool = False) -> None:
+        for _ in range(2):  # as if two processes chose the id by themselves
+            await real(self, late, f"{saga_id}{next(sagas)}", detach=detach)
+
+    patch.setattr(Coordinator, "_begin_late", begin)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        pytest.param(None, "", id="whole"),
+        pytest.param(has_no_lanes, "had ended", id="all items at once"),
+        pytest.param(leaves_no_item_out, "those that fit", id="an item that the conditions leave out"),
+        pytest.param(mixes_answers, "its items answered", id="answers in another order"),
+        pytest.param(picks_nothing, "the first that fits", id="another choice"),
+        pytest.param(begins_another_saga_each_time, "late events are handled, by", id="a late event twice"),
+    ],
+)
+async def test_a_wrong_list_choice_or_late_event_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Breaking | None, sentence: str
+) -> None:
+    """Each item once, in its lane, its answer in its place; the first that fits; a late event once, and no other."""
+    monkeypatch.setattr(plans, "plan", lists)
+    monkeypatch.setattr(plans, "errand", sent)
+    if broken:
+        broken(monkeypatch)
+    found = await small_chaos.run(tmp_path, SEED, range(2 if broken else 4), longest_s=10.0 if broken else 60.0)
+    said = [each for breaches in found.breaches.values() for each in breaches]
+    assert (not said) if not sentence else any(sentence in each for each in said), said
+    if not sentence:
+        assert found.figures["late events handled"] == 4
+        assert (found.figures["lists"], found.figures["items"]) == (4, 20)

@@ -45,6 +45,9 @@ KINDS = (
     "values set",
     "restored",
     "drifts",
+    "lists",
+    "items",
+    "late events handled",
 )
 
 
@@ -118,7 +121,14 @@ def test_plans_and_blows_follow_from_the_seed() -> None:
     assert set(injector.draw(SEED, len(injector.FAULTS))) == set(injector.FAULTS)
 
 
-_CALLED = {"step_id": "s1", "status": "SUCCEEDED", "attempts": 1, "tool": "book_keyed", "output": {"ref": "i1"}}
+_CALLED = {
+    "step_id": "s1",
+    "status": "SUCCEEDED",
+    "attempts": 1,
+    "error": None,
+    "tool": "book_keyed",
+    "output": {"ref": "i1"},
+}
 _BEFORE = _CALLED | {"step_id": "s0", "output": {"ref": "i0"}}
 _WHEN = {"value": {"$first": ["$output.step_s0.ref", "none"]}, "op": "==", "to": "i0"}
 _WAIT = {"step_id": "b0", "wait": {"event": plans.EVENT}}
@@ -132,6 +142,8 @@ _ANSWERED = {
     "tool": "",
     "output": {"answer": "retry", "by": "ada"},
 }
+_GOES_ON = {"step_id": "b0", "wait": {"event": plans.EVENT, "timeout_s": 1, "on_timeout": "continue"}}
+_EXPIRED = {"step_id": "b0", "status": "FAILED", "attempts": 0, "tool": "", "error": {"error_code": "wait_timed_out"}}
 _END = {"k": "QuestionResolved", "step": "b0", "decision": "retry"}
 _SLEPT = (
     {"k": "StepWaiting", "step": "s1", "due_ms": 50},
@@ -163,6 +175,14 @@ def _told(*steps: dict[str, Any], history: Any = (), **report: Any) -> Told:
         ),
         pytest.param(
             [{"step_id": "s1"}], _told(_CALLED, continued=["s1"]), (), "went on from its failure", id="continue"
+        ),
+        pytest.param([_GOES_ON], _told(_EXPIRED, continued=["b0"]), (), "", id="on_timeout"),
+        pytest.param(
+            [_GOES_ON],
+            _told(_EXPIRED | {"error": {"error_code": "event_invalid"}}, continued=["b0"]),
+            (),
+            "went on from its failure",
+            id="on_timeout of another failure",
         ),
         pytest.param([{"step_id": "s1", "failed_when": [1]}], _told(_CALLED), (), "means failure", id="failed_when"),
         pytest.param([{"step_id": "s1"}], _told(_CALLED, history=_SLEPT), (), "", id="sleep"),
@@ -251,7 +271,17 @@ def _journal(*kinds: str) -> list[dict[str, Any]]:
 )
 def test_a_blind_repeat_is_found_out(kinds: tuple[str, ...], breaches: int) -> None:
     """A call that may have happened is not made again without a reason. One that waited for a guard was not made."""
-    assert len(list(verdict.blind_repeats(_journal(*kinds), {("s0", "forward")}))) == breaches
+    assert len(list(verdict.blind_repeats(_journal(*kinds), {("s0", "forward", 0)}))) == breaches
+
+
+@pytest.mark.parametrize(("second", "breaches"), [(1, 0), (0, 1)])
+def test_a_blind_repeat_in_an_undo_of_several_calls_is_found_out(second: int, breaches: int) -> None:
+    """Its calls follow each other; the same one is not made again."""
+    undo = {"k": "StepIntended", "step": "s0", "direction": "compensate"}
+    done = undo | {"k": "StepSucceeded"}
+    history = [undo | {"call": {"number": 0, "of": 2}}, done, undo | {"call": {"number": second, "of": 2}}, done]
+    bare = {("s0", "compensate", 0), ("s0", "compensate", 1)}
+    assert len(list(verdict.blind_repeats(history, bare))) == breaches
 
 
 def test_the_verdict_knows_every_kind_of_record_of_a_step() -> None:

@@ -256,7 +256,9 @@ def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
 
 def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """Exactly the effects exist that the report names, and none happened twice."""
-    standing = undone = 0
+    # What an event stands for happened elsewhere; its undo is a call like any other.
+    standing = int(step.get("via") == "event" and step["kind"] == "compensatable")
+    undone = 0
     calls = {call["idempotency_key"] for call in (step["compensation"] or {}).get("calls", ())}
     left = set(calls)
     for line in lines:
@@ -277,8 +279,8 @@ def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[L
         if standing or undone:
             yield "it is said to read only, and changed something"
         return
-    if step.get("via") in ("deduplicated", "fork") or step.get("handed_to"):
-        return  # another saga owns the effect, or will undo it
+    if step.get("via") in ("deduplicated", "fork", "timer") or step.get("handed_to"):
+        return  # another saga owns the effect, or will undo it; or a wait ended without an event
     yield from _verdict(body, step, stands=standing > 0, lines=lines)
 
 

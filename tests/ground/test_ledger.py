@@ -361,3 +361,27 @@ def test_the_calls_of_an_undo_have_keys_of_their_own(ledger: OutsideLedger) -> N
     assert ledger.compare(claimed) == []
     did(ledger, direction="compensate", key="s:1:c9")
     assert any("does not know" in each for each in ledger.compare(claimed))
+
+
+@pytest.mark.parametrize(
+    ("via", "status", "undo", "called", "word"),
+    [
+        ("event", "COMPENSATED", "COMPENSATED", True, ""),
+        ("event", "COMPENSATED", "COMPENSATED", False, "and stands"),
+        ("event", "SUCCEEDED", "", True, "does not stand"),
+        ("timer", "SUCCEEDED", "", False, ""),
+    ],
+)
+def test_what_an_event_stands_for_is_undone_by_a_call(
+    ledger: OutsideLedger, via: str, status: str, undo: str, called: bool, word: str
+) -> None:
+    """A wait with a rollback calls nothing forwards: the event is the effect, and a wait without one has none."""
+    if called:
+        did(ledger, 1, "compensate")
+    body = report(
+        "COMPENSATED" if undo else "COMPLETED",
+        step(1, status, 0, undo, via=via, builtin="wait"),
+        **({"compensated": [1]} if undo else {}),
+    )
+    found = [each for each in ledger.compare(body) if "was sent" not in each]
+    assert (not found) if not word else any(word in each for each in found), found
