@@ -299,7 +299,17 @@ class StoreUnavailable(SagaError):
     """The store cannot be reached. No effect was started that is not journalled; nothing is lost."""
 
     code = "store-unavailable"
-    verdict = "resume"
+    verdict: ClassVar[ErrorVerdict] = "resume"
+
+
+class StopIncomplete(StoreUnavailable):
+    """A stop was set or lifted, and primaries of a cluster that are away did not get that: ``context["partitions"]``.
+
+    A process learns of the change from the others, unless it writes to these partitions alone. Repeat the call.
+    """
+
+    code = "stop-incomplete"
+    verdict = "retry"
 
 
 class StoreRefused(SagaError):

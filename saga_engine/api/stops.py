@@ -24,7 +24,8 @@ async def stop(
     """Stop all forward calls, those of a tool, or those of a saga; returns the stops that hold now.
 
     When it returns, no process starts a call whose intent is not in its journal yet. Calls in flight are not ended;
-    undos and probes go on. Raises ``SettingInvalid`` and ``StoreUnavailable``: then repeat it.
+    undos and probes go on. Raises ``SettingInvalid``; ``StopIncomplete``, which names the partitions of a cluster that
+    did not get it; and ``StoreUnavailable``, after which nobody knows whether it was set. Repeat it after both.
     """
     if len(by) > _MAX_NOTE_CHARS or len(note) > _MAX_NOTE_CHARS:
         raise SettingInvalid(f"a stop has at most {_MAX_NOTE_CHARS} characters of who and why")

@@ -73,6 +73,7 @@ class GuardStore(SagaLookup, Protocol):
         """Set or (None) lift a stop, and return those that hold.
 
         When it returns, every later append of any process to any partition replies with its version. Idempotent.
+        Raises ``StopIncomplete`` if some partitions did not get it, because their server does not answer.
         """
         ...
 

@@ -25,7 +25,7 @@ import hashlib
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.errors import StoreUnavailable
+from saga_engine.errors import StopIncomplete, StoreRefused, StoreUnavailable
 from saga_engine.ports import BreakerState, Claim
 from saga_engine.stores.cluster import ClusterPool
 
@@ -100,8 +100,36 @@ class RedisGuards:
         """Set or (None) lift a stop; when it returns, every append of any process replies with its version."""
         version, found = _stops(await self._run("stop", self._stop_keys[:1], ["set", scope, entry or ""]))
         flat = [text for pair in found.items() for text in pair]
-        await self._spread("stop", [[key] for key in self._stop_keys], ["copy", version, *flat])
+        await self._copy_stops(["copy", version, *flat])
         return found
+
+    async def _copy_stops(self, args: Sequence[Argument]) -> None:
+        """Bring every partition that can be reached up to date. Raises ``StopIncomplete`` for the others."""
+        if self._apart is None:
+            await self._spread("stop", [[key] for key in self._stop_keys], args)
+            return
+        assert isinstance(self._apart.others, ClusterPool)
+        calls = [([key], args) for key in self._stop_keys]
+        replies = await asyncio.gather(
+            *await self._apart.run_each("stop", calls, self._apart.others), return_exceptions=True
+        )
+        missed = {number: reply for number, reply in enumerate(replies) if isinstance(reply, StoreUnavailable)}
+        refused = [
+            [key] for key, reply in zip(self._stop_keys, replies, strict=True) if isinstance(reply, StoreRefused)
+        ]
+        if refused:
+            await self._spread("stop", refused, args)  # it repairs what a foreign writer damaged
+        if missed:
+            raise StopIncomplete(
+                f"the stops are as you want them in {len(replies) - len(missed)} of {len(replies)} partitions; "
+                f"{', '.join(map(str, missed))} did not get the change: {next(iter(missed.values())).message}",
+                hint="repeat the command until it succeeds: when that primary is back, a process that writes to these "
+                "partitions alone does not know of the change",
+                partitions=list(missed),
+            )
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(reply, StoreRefused):
+                raise reply
 
     # --- de-duplication ---
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import random
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,8 +18,8 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, ToolContext, tool
-from saga_engine.api.stops import go, stop
-from saga_engine.errors import DurabilityInsufficient, SagaError, StoreUnavailable
+from saga_engine.api.stops import go, stop, stops
+from saga_engine.errors import DurabilityInsufficient, SagaError, StopIncomplete, StoreUnavailable
 from saga_engine.stores import open_store
 from saga_engine.testing.ledger import OutsideLedger
 from tests.servers import GIVE_UP_S, until
@@ -220,6 +225,44 @@ async def test_a_stop_holds_while_its_original_cannot_be_read(world: World) -> N
         working = asyncio.create_task(coordinator.work())
         await completed(coordinator, elsewhere)
         await ended(working)
+
+
+async def test_a_stop_says_which_partitions_did_not_get_it(world: World) -> None:
+    """It holds in the others, and in all of them when it was repeated after the primary was back; so it is with `go`."""
+    away = world.victim("{p05}:x")
+    while away in {world.owner("meta"), world.owner("{p00}:stops")}:  # the original of the stops is elsewhere, too
+        away = world.victim(f"{{p{random.randrange(16):02}}}:x")
+    lost = [number for number in range(16) if world.owner(f"{{p{number:02}}}:stops") is away]
+    await world.queue()
+    away.freeze()
+    told = await asyncio.to_thread(saga, "stop", "--json", "--store", world.url)
+    assert told.returncode == 1
+    error = json.loads(told.stdout)["error"]
+    assert (error["code"], error["context"]["partitions"]) == ("stop-incomplete", lost)
+    assert f":{away.port}" in error["message"]
+    async with world.open() as coordinator:
+        _, elsewhere = world.split(coordinator.store, away)
+        assert [each.scope for each in await stops(coordinator.store)] == ["all"]
+        working = asyncio.create_task(coordinator.work())
+        async with asyncio.timeout(GIVE_UP_S):
+            while not all([(await coordinator.history(name))[1:] for name in elsewhere]):  # noqa: ASYNC110 - in the store
+                await asyncio.sleep(0.01)
+        assert world.sent() == set()
+        with pytest.raises(StopIncomplete):
+            await go(coordinator.store)
+        away.thaw()
+        async with asyncio.timeout(GIVE_UP_S):
+            while (await asyncio.to_thread(saga, "go", "--store", world.url)).returncode:
+                pass
+        await completed(coordinator, world.ids)
+        await ended(working)
+
+
+def saga(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command line of its own, as patient as these tests."""
+    patient = {**os.environ, "SAGA_PATIENCE_S": str(PATIENCE_S)}
+    command = [sys.executable, "-m", "saga_engine", *words]
+    return subprocess.run(command, check=False, env=patient, capture_output=True, text=True)
 
 
 async def test_one_saga_is_read_while_another_primary_is_away(world: World) -> None:
