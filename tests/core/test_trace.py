@@ -388,6 +388,35 @@ def test_a_line_with_a_new_hash_is_found_by_the_next(at: int) -> None:
         assert found.broken.message.startswith(f"line {upto + 1}: it does not follow the line before it")
 
 
+WRONG = [None, 7, [], {}, "x", True]
+#: What a line that begins or ends a saga, or the file, cannot do without.
+FRAME = {
+    "saga": ("type", "format", "saga_id"),
+    "saga-end": ("type", "saga_id", "records", "status", "complete"),
+    "end": ("type", "sagas", "lines", "complete"),
+}
+
+
+@pytest.mark.parametrize("at", range(len(WHOLE)))
+def test_a_line_that_lacks_a_member_or_has_a_wrong_one_is_told(at: int) -> None:
+    """Whoever computes the chain anew can leave out anything: the file is read, or its line is named. Nothing else."""
+    body = json.loads(WHOLE[at])
+    for name in body.keys() - {"hash", "prev"}:
+        for value in ["left out", *WRONG]:
+            changed = {key: value if key == name else old for key, old in body.items()}
+            if value == "left out":
+                del changed[name]
+            line = json.dumps(changed, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+            made = relinked([*WHOLE[:at], line, *WHOLE[at + 1 :]], at, len(WHOLE))
+            try:
+                assert [trace.status for trace in read(made)]
+            except TraceBroken as broken:
+                assert 0 < broken.context["line"] <= len(WHOLE)  # noqa: PT017 - either is right
+            found = verify(made)
+            if body["type"] in FRAME and name in FRAME[body["type"]] and value in ("left out", None, []):
+                assert found.broken is not None, (name, value)
+
+
 @pytest.mark.parametrize("at", range(len(WHOLE)))
 def test_a_chain_without_a_key_can_be_computed_again(at: int) -> None:
     """What the chain does not promise: all hashes from the change to the end made anew. Only the last hash tells."""
