@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -108,6 +109,74 @@ def valkey(data: Path) -> Iterator[dict[str, Any]]:
         _stop(server)
         shutil.rmtree(sockets, ignore_errors=True)
         shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def cluster(data: Path, shards: int) -> Iterator[dict[str, Any]]:
+    """A cluster of so many Valkey primaries without replicas. Yields its ``url``, and pids and ports of the nodes."""
+    from redis import Redis
+
+    from saga_engine.stores.embedded import find_binary
+
+    binary, nodes, ports = find_binary(), [], free_ports(shards)
+    bounds = [16384 * at // shards for at in range(shards + 1)]
+    try:
+        for port in ports:
+            place = data / str(port)
+            place.mkdir(parents=True)
+            options = {
+                "port": str(port),
+                "bind": "127.0.0.1",
+                "unixsocket": str(place / "s"),
+                "dir": str(place),
+                "cluster-enabled": "yes",
+                "appendonly": "yes",
+                "appendfsync": "always",
+                "no-appendfsync-on-rewrite": "no",
+                "save": "",
+                "hash-max-listpack-value": "1024",
+                "auto-aof-rewrite-min-size": "256mb",
+            }
+            command = [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+            log = place / "server.log"
+            with log.open("wb") as output:
+                nodes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+            _wait_for(place / "s", nodes[-1], log)
+        clients = [Redis(port=port) for port in ports]
+        for at, client in enumerate(clients):
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[at], bounds[at + 1] - 1)
+            if at:
+                client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
+        until = time.monotonic() + _START_S
+        while not all(client.cluster("INFO")["cluster_state"] == "ok" for client in clients):
+            if time.monotonic() > until:
+                raise Missing(f"the cluster does not form within {_START_S:.0f} s")
+            time.sleep(0.05)
+        for client in clients:
+            client.close()
+        url = f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in ports)}"
+        yield {"url": url, "pids": [node.pid for node in nodes], "ports": ports}
+    finally:
+        for node in nodes:
+            _stop(node)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free together with those of the nodes' bus, 10,000 higher."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(10_001, 22_700)
+        with socket.socket() as one, socket.socket() as bus:
+            try:
+                one.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
 
 
 def _wait_for(path: Path, server: subprocess.Popen[bytes], log: Path) -> None:
