@@ -58,6 +58,24 @@ async def test_an_agent_sleeps_and_waits_and_what_came_is_undone_with_its_sessio
         assert REFUNDED == [7]
 
 
+async def test_an_agent_waits_for_several_events(tmp_path: Path) -> None:
+    """The first one says which it was; all are in the agent's order, and the undo binds one of them."""
+    async with Coordinator.open(f"embedded://{tmp_path}", [refund], on_escalation=()) as engine:
+        for name, key, number in (("paid.bank", "s", 1), ("ready", "ada", 2), ("ready", 7, 3)):
+            await engine.send_event(name, key, {"sum": number})
+        with pytest.raises(ZeroDivisionError):
+            async with engine.session("s") as session:
+                first = await session.wait_for(first=["paid.card", {"event": "paid.bank"}])
+                assert first == {"event": "paid.bank", "key": "s", "payload": {"sum": 1}}
+                both = [{"event": "ready", "key": 7}, {"event": "ready", "key": "ada"}]
+                undo = ("refund", {"sum": "$output[0].payload.sum"})
+                found = await session.wait_for(all_of=both, undo=undo)
+                assert [each["payload"]["sum"] for each in found] == [3, 2]
+                raise ZeroDivisionError
+        assert (await engine.show("s")).status == "COMPENSATED"
+        assert REFUNDED == [3]
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

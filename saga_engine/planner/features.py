@@ -49,7 +49,10 @@ FEATURES: Final[dict[str, Feature]] = {
         ("wait",),
         'A step may have `"wait": {"event": NAME, "key": KEY, "timeout_s": SECONDS}` in place of `tool`: it waits for '
         "an event from outside, such as a payment, and the event's payload is its output. Without an event in time "
-        'it fails; `"on_timeout": {"value": …}` gives an output instead. Use it only for an event that the goal names.',
+        'it fails; `"on_timeout": {"value": …}` gives an output instead. In place of `event` and `key`, `"first": '
+        '[{"event": NAME, "key": KEY}, …]` waits for the first of several, and its output is `{"event", "key", '
+        '"payload"}`; `"all"` waits for all of them, and its output is the list of these. Use it only for events that '
+        "the goal names.",
     ),
     "sleep": Feature(
         ("sleep",),

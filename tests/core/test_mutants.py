@@ -29,6 +29,8 @@ from tests.core.engine_mutants import (
 from tests.core.final_simulation import FinalSimulation
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
+from tests.core.several_mutants import SEVERAL_MUTANTS
+from tests.core.several_simulation import SeveralSimulation
 from tests.core.simulation import Simulation
 from tests.core.undo_calls_mutants import UNDO_CALLS_MUTANTS
 from tests.core.undo_calls_simulation import UndoCallsSimulation
@@ -95,6 +97,13 @@ def test_the_simulation_of_waits_catches(name: str, monkeypatch: pytest.MonkeyPa
     assert hunt(range(3000), WaitingSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", SEVERAL_MUTANTS)
+def test_the_simulation_of_several_events_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for waits for several events does not get through."""
+    SEVERAL_MUTANTS[name](monkeypatch)
+    assert hunt(range(3000), SeveralSimulation), f"nothing noticed the mutant '{name}'"
+
+
 @pytest.mark.parametrize("name", CONDITIONAL_MUTANTS)
 def test_the_simulation_of_conditions_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is broken for conditional steps, or for outputs that mean failure, does not get through."""
@@ -141,7 +150,7 @@ def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation, ImageSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
-    assert hunt(range(100), WaitingSimulation, AskLaterSimulation) is None
+    assert hunt(range(100), WaitingSimulation, AskLaterSimulation, SeveralSimulation) is None
     assert hunt(range(60), UndoSimulation) is None
     assert hunt(range(100), ChildSimulation) is None
     assert hunt(range(150), UndoCallsSimulation) is None

@@ -139,4 +139,23 @@ OF_STEPS = [
             ),
         ),
     ),
+    # 78
+    Mutation(
+        "tests/test_several_events.py::test_the_first_event_ends_the_wait_and_the_others_are_late",
+        "after the first event the others are nobody's",
+        "saga_engine/core/late_events.py",
+        (('if word == "first" else', "if False else"),),
+    ),
+    Mutation(
+        "tests/test_several_events.py::test_the_halves_of_a_wait_that_was_in_vain_are_late",
+        "what came for a wait that was in vain counts as taken",
+        "saga_engine/core/state_values.py",
+        (("        if not self.event or not self.came:\n", "        if not self.came:\n"),),
+    ),
+    Mutation(
+        "tests/test_several_events.py::test_an_owner_that_ends_between_two_events_loses_none",
+        "what came before is forgotten when another event comes",
+        "saga_engine/core/evolve/events.py",
+        (("{**step.came, entry:", "{entry:"),),
+    ),
 ]

@@ -143,6 +143,30 @@ async def test_a_callback_ends_its_own_wait_and_nothing_else() -> None:
         assert (await api.post("/v1/sagas/second/callbacks", {"step_id": 1}, status=422))["code"] == "event-refused"
 
 
+async def test_each_event_of_a_wait_for_several_has_its_own_callback() -> None:
+    """A URL is for one of them; the wait for all ends with the last one, and needs to be told which event is meant."""
+    both = {"steps": [{"step_id": 1, "wait": {"all": [{"event": "a"}, {"event": "b"}]}}]}
+    async with worked() as (server, coordinator):
+        api = await server.api("submit", "read")
+        await coordinator.submit(both, saga_id="s", detach=True)
+        async for record in coordinator.follow("s"):
+            if record["k"] == "StepWaiting":
+                break
+        for body in ({"step_id": 1}, {"step_id": 1, "entry": 2}):
+            assert (await api.post("/v1/sagas/s/callbacks", body, status=422))["code"] == "event-refused"
+        for entry in (1, 0):
+            made = await api.post("/v1/sagas/s/callbacks", {"step_id": 1, "entry": entry}, status=201)
+            await api.post(made["url"].removeprefix(server.url), {"number": entry})
+            async for record in coordinator.follow("s"):
+                if record["k"] in ("EventArrived", "SagaCompleted"):
+                    break
+        done = await api.get("/v1/sagas/s", wait=60)
+        assert (done["status"], [each["payload"]["number"] for each in done["steps"][0]["output"]]) == (
+            "COMPLETED",
+            [0, 1],
+        )
+
+
 def test_a_callback_url_expires() -> None:
     """Its end is signed, so nobody can move it."""
     callbacks = Callbacks(b"k" * 32)
