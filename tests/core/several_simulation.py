@@ -55,7 +55,7 @@ class SeveralSimulation(WaitingSimulation):
 
     def _told(self, step: str) -> Any:
         """What a person says that came for a wait, in the form of its output."""
-        wait = next(each for each in self.plan_body["steps"] if each["step_id"] == step).get("wait", {})
+        wait = next((each for each in self.plan_body["steps"] if each["step_id"] == step), {}).get("wait", {})
         word = next((word for word in ("first", "all") if word in wait), "")
         said = super()._told(step)
         if not word:
