@@ -66,7 +66,7 @@ class RedisEvents:
 
     async def arrived(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int, again_ms: int) -> None:
         """A step has an event, and waits for others."""
-        await self._run("arrived", channel, keep_ms, _name(waiter), event, bounded_ms(again_ms))
+        await self._run("arrived", channel, keep_ms, _name(waiter), event, bounded_ms(again_ms, 0))
 
     async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:
         """A late event was handled."""

@@ -31,7 +31,8 @@ class Mutation(NamedTuple):
 
     ``test`` is written as in docs/guarantees.md. ``changes`` are texts of ``file`` and what stands in their place; ``also`` has
     those of other files.
-    ``only`` is a part of the ids (``-k``) where a test has many cases; ``quick``: it runs in every CI run.
+    ``only`` is a part of the ids (``-k``) where a test has many cases; ``quick``: it runs in the short form too, one for
+    each kind of promise.
     ``hangs``: what is broken comes to a standstill, so the test is noticed to wait in vain.
     ``unnoticed``: why the test does not notice it yet; the row fails as soon as it does.
     """

@@ -23,7 +23,6 @@ OF_BARRIERS = [
         _SQL,
         ((_REPEAT, _REPEATS),),
         only="sqlite",
-        quick=True,
     ),
     Mutation(
         f"{_TESTS}::test_an_undo_without_its_call_does_nothing_and_bars_the_call",

@@ -44,7 +44,6 @@ OF_CALLS = [
         "unknown is taken for failed",
         _INTERPRET,
         _UNKNOWN_IS_FAILED,
-        quick=True,
     ),
     # 5
     Mutation(
@@ -52,7 +51,6 @@ OF_CALLS = [
         "a write without a key is repeated",
         _CALLS,
         (("    if not spec.keyed:\n        return False", "    if not spec.keyed:\n        return True"),),
-        quick=True,
     ),
     # 6
     *(
@@ -82,7 +80,6 @@ OF_CALLS = [
         "each owner has keys of its own",
         "saga_engine/execution/calls.py",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(state.epoch),\n"),),
-        quick=True,
     ),
     Mutation(
         "tests/test_keys.py::test_the_same_plan_under_the_same_id_elsewhere_has_other_keys",
@@ -102,14 +99,12 @@ OF_CALLS = [
         "a step in doubt has nothing to undo",
         _UNWINDING,
         _FORGOTTEN,
-        quick=True,
     ),
     Mutation(
         "tests/test_pitfalls.py::test_20_the_last_step_times_out_and_its_effect_is_not_forgotten",
         "unknown is taken for failed",
         _INTERPRET,
         _UNKNOWN_IS_FAILED,
-        quick=True,
     ),
     # 8
     Mutation(
@@ -141,7 +136,6 @@ OF_CALLS = [
                 "            if earlier.status == t.SUCCEEDED and _has_undo(state, other):\n                stack.append(other)",
             ),
         ),
-        quick=True,
     ),
     # 9
     Mutation(
@@ -154,7 +148,6 @@ OF_CALLS = [
                 '        move(step, "undone")\n        compensation.end_undo(state, index)',
             ),
         ),
-        quick=True,
     ),
     # 10
     Mutation(
@@ -169,7 +162,6 @@ OF_CALLS = [
         "'retry' is taken for 'undone'",
         "saga_engine/core/evolve/escalation.py",
         (('if record.decision in ("retry", "undo")', 'if record.decision in ("never",)'),),
-        quick=True,
     ),
     # 11
     Mutation(
@@ -177,7 +169,6 @@ OF_CALLS = [
         "nothing is tried again",
         _INTERPRET,
         (("if again and budget and", "if False and budget and"),),
-        quick=True,
     ),
     # 18
     Mutation(
@@ -197,7 +188,6 @@ OF_CALLS = [
                 "verdict = None if call.backward or call.direction == 'compensate' else await self._gate.authorize(self._tool, params, call)",
             ),
         ),
-        quick=True,
     ),
     Mutation(
         "tests/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
@@ -242,7 +232,6 @@ OF_CALLS = [
                 "        try:\n            entries = dict(await self._store.tally(tally, self._call.saga_id))\n        except Exception:\n            entries = {}",
             ),
         ),
-        quick=True,
     ),
     # 22
     *(
@@ -384,21 +373,18 @@ OF_CALLS = [
         "links are not followed",
         "saga_engine/policy/paths.py",
         (("return Path(os.path.realpath(path, strict=True))", "return Path(os.path.abspath(path))"),),
-        quick=True,
     ),
     Mutation(
         "tests/policy/test_hosts.py::test_hosts_in_params",
         "addresses inside are called",
         "saga_engine/policy/hosts.py",
         (("            if reason is not None:\n", "            if False:\n"),),
-        quick=True,
     ),
     Mutation(
         "tests/policy/test_hosts.py::test_each_host_has_one_spelling",
         "addresses keep their encoding",
         "saga_engine/policy/hosts.py",
         (("return str(IPv4Address(socket.inet_aton(name)))", "return name"),),
-        quick=True,
     ),
     # 25
     Mutation(
@@ -412,7 +398,6 @@ OF_CALLS = [
                 "definite = getattr(outcome, 'output', None) is None",
             ),
         ),
-        quick=True,
     ),
     Mutation(
         "tests/policy/test_gate.py::test_a_limit_against_a_model",
@@ -441,7 +426,6 @@ OF_CALLS = [
                 "                        lock = None\n",
             ),
         ),
-        quick=True,
     ),
     Mutation(
         "tests/test_sensitive.py::test_the_call_gets_the_value_and_every_view_a_mark",
@@ -479,7 +463,6 @@ OF_CALLS = [
         "an answer that comes after the expiry counts",
         "saga_engine/core/messages.py",
         (("question.expires is not None and question.expires <= now_ms", "False"),),
-        quick=True,
     ),
     Mutation(
         "tests/test_asks.py::test_the_deadline_binds_a_saga_that_only_asks",

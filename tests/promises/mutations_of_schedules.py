@@ -38,7 +38,6 @@ OF_SCHEDULES = [
                 "type(terms) ~= 'string'",
             ),
         ),
-        quick=True,
     ),
     # 56
     Mutation(

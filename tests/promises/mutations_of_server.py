@@ -88,7 +88,6 @@ OF_SERVER = [
         "an idempotency key stands for whatever is sent with it",
         _KEYS,
         (("if claim.request != request:", "if False:"),),
-        quick=True,
     ),
     Mutation(
         "tests/server/test_keys.py::test_each_request_acts_once_under_its_key",

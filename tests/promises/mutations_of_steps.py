@@ -16,7 +16,6 @@ OF_STEPS = [
         "a step is skipped if its conditions cannot be evaluated",
         _CONDITIONAL,
         (("    if truth is False:\n", "    if truth is not True:\n"),),
-        quick=True,
     ),
     Mutation(
         _UNDECIDED,

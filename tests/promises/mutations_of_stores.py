@@ -116,7 +116,6 @@ OF_STORES = [
         "a finding refuses nothing",
         "saga_engine/stores/durability.py",
         (('errors = [finding for finding in promise.findings if finding[0] == "error"]', "errors = []"),),
-        quick=True,
     ),
     # 12
     Mutation(
@@ -186,7 +185,6 @@ OF_STORES = [
         "a saga that exists is begun anew",
         _APPEND,
         (("not is_new and taken(tag, id, journal, head, first, last)", "false"),),
-        quick=True,
     ),
     # 15
     Mutation(
@@ -213,7 +211,6 @@ OF_STORES = [
         "a saga that rests gets a time to live",
         _DRIVER,
         (("self._keep_ms if final else 0", "self._keep_ms if final or resting else 0"),),
-        quick=True,
     ),
     Mutation(
         "tests/stores/test_keys.py::test_live_sagas_never_expire_and_finished_ones_do",
@@ -251,7 +248,6 @@ OF_STORES = [
         "the version of a record is not looked at",
         "saga_engine/core/codec.py",
         (("if record.v > VERSION:", "if False:"),),
-        quick=True,
     ),
     # 70
     Mutation(
@@ -265,14 +261,12 @@ OF_STORES = [
         "an undo leaves before the saga whose effects it has",
         "saga_engine/runtime/retention.py",
         (("            return ORIGIN\n", "            pass\n"),),
-        quick=True,
     ),
     Mutation(
         "tests/test_retention.py::test_a_child_stays_as_long_as_its_parent",
         "a child leaves before its parent",
         "saga_engine/runtime/retention.py",
         (("            return PARENT\n", "            pass\n"),),
-        quick=True,
     ),
     # 20
     Mutation(

@@ -120,7 +120,6 @@ OF_SUPERVISORS = [
                 "    join(ticket)",
             ),
         ),
-        quick=True,
     ),
     # 29
     Mutation(
@@ -128,7 +127,6 @@ OF_SUPERVISORS = [
         "a failure is not written down",
         _BREAKERS,
         (("        bad = failed(outcome)\n", "        bad = False\n"),),
-        quick=True,
     ),
     Mutation(
         "tests/guards/test_breakers.py::test_one_trial_decides",
@@ -142,7 +140,6 @@ OF_SUPERVISORS = [
         "an open breaker stops compensations",
         _BREAKERS,
         (("if not state.tripped or call.backward or call.direction == COMPENSATE:", "if not state.tripped:"),),
-        quick=True,
     ),
     # 31
     Mutation(
@@ -150,7 +147,6 @@ OF_SUPERVISORS = [
         "added steps are not checked",
         _GROWING,
         (("check_from=first if fresh else count", "check_from=count"),),
-        quick=True,
     ),
     Mutation(
         "tests/plan/test_amendments.py::test_a_model_may_use_only_what_it_was_given",
@@ -233,7 +229,6 @@ OF_SUPERVISORS = [
         "a step that has changed its id is run again",
         "saga_engine/analysis/fork.py",
         (("for own_only in (True, False):", "for own_only in (True,):"),),
-        quick=True,
     ),
     Mutation(
         "tests/core/test_fork.py::test_every_effect_has_one_owner",
@@ -267,7 +262,6 @@ OF_SUPERVISORS = [
         "an effect that was rolled back is transferred",
         "saga_engine/core/messages.py",
         (("if step is None or step.status != t.SUCCEEDED or not state.owns(index):", "if step is None:"),),
-        quick=True,
     ),
     Mutation(
         "tests/kill/test_session_forks.py::test_killed_anywhere",
@@ -293,7 +287,6 @@ OF_SUPERVISORS = [
         "an id that is reserved for a fork is anybody's",
         "saga_engine/stores/lua/append.lua",
         (("if for_whom[1] and for_whom[1] ~= digest then", "if false then"),),
-        quick=True,
     ),
     # 44
     Mutation(
@@ -301,14 +294,12 @@ OF_SUPERVISORS = [
         "what has no undo is left in place without a word",
         "saga_engine/runtime/undo.py",
         (("if plan.remains and not accept:", "if False:"),),
-        quick=True,
     ),
     Mutation(
         "tests/test_undo.py::test_what_a_fork_owns_is_not_undone",
         "an undo owns what a fork reuses",
         "saga_engine/analysis/undo.py",
         (('owners.get(compiled.key, "")', '""'),),
-        quick=True,
     ),
     Mutation(
         "tests/kill/test_undos.py::test_killed_anywhere",
@@ -330,14 +321,12 @@ OF_SUPERVISORS = [
         "the hash of the line before is not looked at",
         _TRACE,
         (('if body["prev"] != last or body["seq"] != number - 1:', 'if body["seq"] != number - 1:'),),
-        quick=True,
     ),
     Mutation(
         "tests/core/test_trace.py::test_a_signed_trace_cannot_be_rewritten",
         "a signature is not looked at",
         _TRACE,
         (("            if problem is not None:\n", "            if False:\n"),),
-        quick=True,
     ),
     Mutation(
         "tests/core/test_trace.py::test_a_signed_trace_is_as_its_signer_wrote_it",
@@ -355,7 +344,6 @@ OF_SUPERVISORS = [
                 "found = deciding.decide(state, now - 1000, self._capabilities[0])",
             ),
         ),
-        quick=True,
     ),
     # 35
     *(
@@ -412,7 +400,6 @@ OF_SUPERVISORS = [
         "saga_engine/core/evolve/escalation.py",
         (("    return bool(state.next_way(question.step, unavailable=True))", "    return False"),),
         only="own",
-        quick=True,
     ),
     Mutation(
         "tests/engines/test_doubts.py::test_a_person_s_happened_is_remembered_for_others",
@@ -482,7 +469,6 @@ OF_SUPERVISORS = [
         "what was taken is offered to others",
         _TAKE,
         (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
-        quick=True,
     ),
     Mutation(
         "saga_engine/testing/queue_conformance.py::test_taking_is_fenced_by_a_new_epoch",
@@ -512,7 +498,6 @@ OF_SUPERVISORS = [
                 "    push(journal, first, last)\n    call('HSET', head, 'status', 'PENDING', 'epoch', 0, 'owner', '', 'digest', chosen.digest)\n    return FULL\n",
             ),
         ),
-        quick=True,
     ),
     # Temporal
 ]

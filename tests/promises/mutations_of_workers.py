@@ -145,7 +145,6 @@ OF_WORKERS = [
         _TRIALS,
         (("        if self._exposed:\n", "        self._exposed = set()\n        if self._exposed:\n"),),
         only="work-poison",
-        quick=True,
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",
