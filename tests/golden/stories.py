@@ -49,6 +49,7 @@ WAIT = {
     "wait": {"event": "paid", "key": "k", "on_late": {"tool": "refund", "params": {"receipt": "late"}}},
     "rollback": {"tool": "refund", "params": {"receipt": "$output.step_paid.receipt"}},
 }
+BOTH = {"step_id": "both", "wait": {"all": [{"event": "shipped", "key": "k"}, {"event": "packed", "key": "k"}]}}
 ASK = {"step_id": "which", "ask": {"question": "Which room?", "options": ["cellar", "loft"]}}
 NOTICE = [step("notice", "look", {"what": "$end.status"})]
 EACH = {
@@ -91,6 +92,14 @@ def waits(*steps: dict[str, Any], until: str, **more: Any) -> Do:
                 return
 
     return leave
+
+
+async def half(coordinator: Coordinator, saga_id: str) -> None:
+    await waits(FLIGHT, BOTH, until="StepWaiting")(coordinator, saga_id)
+    await coordinator.send_event("shipped", "k", {"at": "noon"})
+    async for record in coordinator.follow(saga_id):
+        if record["k"] == "EventArrived":
+            return
 
 
 async def child(coordinator: Coordinator, saga_id: str) -> None:
@@ -179,6 +188,11 @@ async def event(coordinator: Coordinator, saga_id: str) -> None:
     await coordinator.resume(saga_id)
 
 
+async def other_half(coordinator: Coordinator, saga_id: str) -> None:
+    await coordinator.send_event("packed", "k", {"at": "night"})
+    await coordinator.resume(saga_id)
+
+
 async def child_event(coordinator: Coordinator, saga_id: str) -> None:
     await coordinator.resolve(f"{saga_id}.trip", "which", "loft")
     await coordinator.resume(saga_id)
@@ -226,6 +240,7 @@ STORIES = [
     Story("asked", run(FLIGHT, ASK, HOTEL), resolve("which", "loft"), "COMPLETED"),
     Story("waiting", waits(FLIGHT, WAIT, until="StepWaiting"), event, "COMPLETED"),
     Story("waiting-and-cancelled", waits(FLIGHT, WAIT, until="StepWaiting"), cancel, "COMPENSATED"),
+    Story("waiting-for-two", half, other_half, "COMPLETED"),
     Story("sleeping", waits(FLIGHT, {"step_id": "nap", "sleep": 60}, until="StepWaiting"), resume, "COMPLETED"),
     Story("child", child, child_event, "COMPLETED"),
     Story("queued", detached, worker, "COMPLETED"),
