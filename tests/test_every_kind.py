@@ -180,6 +180,28 @@ STEPS: list[dict[str, Any]] = [
         "rollback": {"tool": "free", "params": {"ref": "$input.order"}},
     },
     {
+        "step_id": "reply",
+        "wait": {
+            "first": [
+                {"event": "reply.mail", "key": "$input.order", "schema": {"type": "object"}},
+                {"event": "reply.call", "key": "$input.order"},
+            ],
+            "timeout_s": 86400,
+            "on_late": {"tool": "send", "params": {"text": "$output.step_reply.event"}},
+        },
+        "rollback": {"tool": "free", "params": {"ref": "$output.step_reply.key"}},
+    },
+    {
+        "step_id": "guests",
+        "wait": {
+            "all": [{"event": "confirmed", "key": "ada"}, {"event": "confirmed", "key": "$input.order"}],
+            "timeout_s": 86400,
+            "on_timeout": {"value": []},
+            "on_late": {"tool": "free", "params": {"ref": "$output.step_guests.key"}},
+        },
+        "rollback": {"tool": "free", "params": {"ref": "$input.order"}},
+    },
+    {
         "step_id": "approve",
         "ask": {
             "question": "Charge {$output.step_amount}?",
@@ -226,6 +248,12 @@ async def everything() -> AsyncIterator[Coordinator]:
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         await coordinator.templates.put("stay", STAY)
         yield coordinator
+
+
+async def send_events(coordinator: Coordinator) -> None:
+    """Everything that the plan waits for; one of a wait for ``first`` is enough."""
+    for name, key in (("paid", "o-7"), ("reply.call", "o-7"), ("confirmed", "o-7"), ("confirmed", "ada")):
+        await coordinator.send_event(name, key, {"amount": 5})
 
 
 def used(value: Any) -> Iterator[tuple[str, Any]]:
@@ -290,18 +318,18 @@ async def test_a_saga_of_all_kinds_is_told_whole() -> None:
     """Text, history, trace, preview of a cancel, undo and fork of one saga know every step, in words."""
     async with everything() as coordinator:
         await coordinator.submit(PLAN)
-        await coordinator.send_event("paid", "o-7", {"amount": 5})
+        await send_events(coordinator)
         for step, answer in (("approve", "yes"), ("why", "answer")):
             result = await coordinator.resume("all")
             assert (result.status, result.body["questions"][0]["step_id"]) == ("ESCALATED", step)
             if step == "why":
                 text = "\n".join(whole_lines(result.body, Settings()))
                 assert "report so far:" in text
-                assert "9 of 14 steps in effect" in text
+                assert "11 of 16 steps in effect" in text
                 assert "step approve: an operator answered" in text
                 page = await Browser(create_app(coordinator, ServerSettings(auth="none"))).page("/ui/sagas/all/cancel")
                 undone = page[page.index('id="list-undoes"') : page.index('id="list-remains"')]
-                order = ["paid", "checked", "both[1]", "lines[1]", "lines[0]", "one", "price"]
+                order = ["guests", "reply", "paid", "checked", "both[1]", "lines[1]", "lines[0]", "one", "price"]
                 places = [undone.index(f"<b>{key}</b>") for key in order]
                 assert places == sorted(places)
                 assert "<b>mail</b>" in page[page.index('id="list-remains"') :]
@@ -314,7 +342,7 @@ async def test_a_saga_of_all_kinds_is_told_whole() -> None:
         assert not [raw for raw in RAW if raw in text + rows]
         previewed = await coordinator.fork("all", run_from="charge", new_id="again", dry_run=True)
         left = set(previewed.plan.left)
-        assert {"mail", "paid", "trip", "stay", "charge", "after"} <= left
+        assert {"mail", "paid", "reply", "guests", "trip", "stay", "charge", "after"} <= left
 
 
 async def test_what_fails_at_the_end_undoes_all_kinds() -> None:
@@ -322,7 +350,7 @@ async def test_what_fails_at_the_end_undoes_all_kinds() -> None:
     async with everything() as coordinator:
         CARDS.append("refused")
         await coordinator.submit(PLAN)
-        await coordinator.send_event("paid", "o-7", {})
+        await send_events(coordinator)
         await coordinator.resume("all")
         await coordinator.resolve("all", "approve", "yes")
         await coordinator.resume("all")
@@ -330,7 +358,8 @@ async def test_what_fails_at_the_end_undoes_all_kinds() -> None:
         result = await coordinator.resume("all")
         report = result.body["report"]
         assert (result.status, report["left_in_place"]) == ("WAIVED", ["mail"])
-        undone = ["price", "one", "lines[0]", "lines[1]", "both[0]", "both[1]", "checked", "paid", "trip", "stay"]
+        calls = ["price", "one", "lines[0]", "lines[1]", "both[0]", "both[1]", "checked"]
+        undone = [*calls, "paid", "reply", "guests", "trip", "stay"]
         assert sorted(report["compensated"]) == sorted(undone)
         step = next(each for each in result.body["steps"] if each["step_id"] == "one")
         assert [call["status"] for call in step["compensation"]["calls"]] == ["COMPENSATED"] * 5

@@ -50,7 +50,7 @@ TOOLS = ToolRegistry([book, cancel, refund])
 
 def another_saga_for_each_delivery() -> None:
     """The id of the saga that refunds does not follow from the event, so a repeat is refunded again."""
-    late.LateCall.saga_id = lambda call, _event: f"{call.saga}-late-{id(object())}-{asyncio.get_running_loop().time()}"  # type: ignore[method-assign]
+    late.LateCall.saga_id = lambda call, *_event: f"{call.saga}-late-{id(object())}-{asyncio.get_running_loop().time()}"  # type: ignore[method-assign]
 
 
 def handled_before_it_is_begun() -> None:
@@ -68,11 +68,11 @@ def in_time_is_late() -> None:
     """What a wait leaves is for every event, and not only if none ended it."""
     left_by = listening.left_by
 
-    def always(state: Any, index: int) -> Any:
+    def always(state: Any, index: int, channel: Any) -> Any:
         state.steps[index].event, was = "", state.steps[index].event
         state.steps[index].effect, effect = None, state.steps[index].effect
         try:
-            return left_by(state, index)
+            return left_by(state, index, channel)
         finally:
             state.steps[index].event, state.steps[index].effect = was, effect
 
