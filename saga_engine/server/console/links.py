@@ -189,7 +189,8 @@ def _about(frame: Frame, link: Link, question: Mapping[str, Any] | None) -> list
         rows.append((words("link.tool"), str(question["tool"])[:80] or None))
         rows.append((words("link.goal"), str(question.get("goal") or "")[:500] or None))
         rows.append((words("question.expires"), moment(question.get("expires_ms"))))
-    shown: list[Part] = [facts(*rows)]
+    # For a screen reader: the page's heading is the question, and what is known about it has smaller headings.
+    shown: list[Part] = [tag("h2", {"class": "hidden"}, words("link.about")), facts(*rows)]
     if question is not None:
         known = {name: value for name, value in question.items() if name not in _NOT_SHOWN}
         shown.append(known_facts(frame, known))

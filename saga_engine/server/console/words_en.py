@@ -215,6 +215,7 @@ WORDS: Final[dict[str, str]] = {
     "questions.none": "No open questions.",
     "questions.more": "More sagas have questions. Answer these first.",
     "questions.unreadable": "Saga {saga} asks, and its journal cannot be read.",
+    "link.about": "About the question",
     "link.title": "Your answer",
     "link.saga": "Saga",
     "link.step": "Step",

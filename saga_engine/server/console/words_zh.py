@@ -212,6 +212,7 @@ WORDS: Final[dict[str, str]] = {
     "questions.none": "没有待答问题。",
     "questions.more": "还有其他 saga 在等待，请先处理以上问题。",
     "questions.unreadable": "Saga {saga} 有问题待答，但其日志无法读取。",
+    "link.about": "问题详情",
     "link.title": "您的答复",
     "link.saga": "Saga",
     "link.step": "步骤",

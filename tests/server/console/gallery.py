@@ -9,12 +9,15 @@ from typing import Any
 
 from saga_engine import Coordinator, tool
 from saga_engine.api.stops import stop
+from saga_engine.hooks.links import Links
 from saga_engine.server.demo import POLICY, Agency, fill, tools_of, trip
 from saga_engine.server.settings import ServerSettings
+from tests.hooks.questions import a_question
 from tests.server.harness import Server, serving
 from tests.servers import GIVE_UP_S
 
-OPEN = ServerSettings(port=0, auth="none", requests_per_s=1e6, burst=1_000_000)
+LINKS = Links("http://127.0.0.1:1", "a-key-of-links-with-more-than-32-signs")
+OPEN = ServerSettings(port=0, auth="none", requests_per_s=1e6, burst=1_000_000, links=LINKS)
 #: A saga of each state.
 STATES = {
     "PENDING": "not-begun",
@@ -124,3 +127,16 @@ async def gallery() -> AsyncIterator[tuple[Server, Coordinator]]:
                 yield server, engine
         finally:
             going.set()
+
+
+async def link_paths(engine: Coordinator) -> dict[str, str]:
+    """The pages of one-tap links: of each answer, one that has expired, and one that nobody made."""
+    saga_id = "trip-large-payment"
+    (asked,) = (await engine.show(saga_id)).to_dict()["questions"]
+    given = {"saga_id": saga_id, "question_id": asked["question_id"], "options": ("approve", "deny")}
+    made = {}
+    for name, expires_ms in (("link", None), ("expired link", 1)):
+        question = a_question(kind="approval", expires_ms=expires_ms, **given)
+        for option, url in LINKS.of(question, "ops").items():
+            made[f"{name} to {option}"] = url.removeprefix(LINKS.url)
+    return made | {"a link that nobody made": made["link to approve"] + "x"}

@@ -9,7 +9,7 @@ from playwright.async_api import Page
 
 from saga_engine.server.demo import trip
 from tests.server.console.browsing import axe, browsing
-from tests.server.console.gallery import PATHS, gallery
+from tests.server.console.gallery import PATHS, gallery, link_paths
 
 pytestmark = pytest.mark.chromium
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
@@ -84,4 +84,29 @@ async def test_axe_finds_no_violation_on_any_page(request: pytest.FixtureRequest
             await page.goto(server.url + path)
             found += await broken(page, source, path)
         found += await after_forms(page, server.url, source)
+        assert found == []
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_violation_on_the_page_of_a_link(request: pytest.FixtureRequest, locale, scheme):
+    """Before and after the tap, for who is late, for a link that is too old, and for one that was altered."""
+    source = axe(request.config)
+    async with browsing() as browser, gallery() as (server, engine):
+        context = await browser.new_context(locale=locale, color_scheme=scheme, viewport=PHONE, is_mobile=True)
+        page = await context.new_page()
+        found = []
+        paths = await link_paths(engine)
+        for name, path in paths.items():
+            await page.goto(server.url + path)
+            await page.wait_for_selector("h1")
+            found += await broken(page, source, name)
+        await page.goto(server.url + paths["link to approve"])
+        await page.click("main button")
+        await page.wait_for_selector("#state")
+        found += await broken(page, source, "the answer")
+        await page.goto(server.url + paths["link to deny"])
+        await page.wait_for_selector("#state")
+        assert await page.locator("main button").count() == 0
+        found += await broken(page, source, "who is late")
         assert found == []

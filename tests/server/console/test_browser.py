@@ -234,3 +234,32 @@ def test_all_of_it_is_reached_by_keys(site: Site, context: BrowserContext):
     page.locator("tbody a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/ui/sagas/.+"))
+
+
+def test_a_stop_is_set_seen_by_others_and_lifted(site: Site, context: BrowserContext):
+    """A button, a reason, and nothing is called; pages that are open show it without being loaded anew, and its end."""
+    site.hotel_has(5)
+    saga = context.new_page()
+    submit(saga, site, PLAN, "held")
+    board = context.new_page()
+    board.goto(f"{site.url}/ui/stop")
+    expect(board.locator("html[data-live=on]")).to_be_attached()
+    expect(board.locator("#stops li")).to_have_count(0)
+    board.evaluate("window.stays = true")
+    page = context.new_page()
+    page.goto(f"{site.url}/ui/stop")
+    page.fill("#note", NASTY)
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.locator("#said")).to_have_text("The stop holds.")
+    expect(page.locator("#stops li")).to_contain_text(NASTY)
+    expect(board.locator("#stops li")).to_contain_text(NASTY)
+    with site.worker():
+        expect(saga.locator("#held")).to_be_attached()
+        expect(saga.locator(".lanes .call.ok")).to_have_count(0)
+        board.get_by_role("button", name="Go on").click()
+        expect(page.locator("#stops li")).to_have_count(0)
+        expect(status(saga)).to_have_text("Completed")
+    expect(saga.locator("#held")).to_have_count(0)
+    for each in (saga, board, page):
+        assert each.evaluate("window.hacked") is None
+    assert saga.evaluate("window.stays")
