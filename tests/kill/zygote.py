@@ -28,6 +28,7 @@ from tests.kill import (
     late_child,
     purge_child,
     session_child,
+    several_child,
     worker_child,
 )
 
@@ -41,6 +42,7 @@ _PLAYERS = {
     "workers": worker_child.main,
     "images": image_child.main,
     "late": late_child.main,
+    "several": several_child.main,
     "purge": purge_child.main,
 }
 

@@ -157,4 +157,15 @@ OF_STEPS = [
         "saga_engine/core/evolve/events.py",
         (("{**step.came, entry:", "{entry:"),),
     ),
+    Mutation(
+        "tests/kill/test_several_events.py::test_no_event_is_lost_or_counts_twice_whoever_dies",
+        "a new owner forgets which events came",
+        "saga_engine/core/evolve/__init__.py",
+        (
+            (
+                "    state.epoch = record.epoch\n    if record.agent:",
+                "    state.epoch = record.epoch\n    for step in state.steps:\n        step.came = {}\n    if record.agent:",
+            ),
+        ),
+    ),
 ]
