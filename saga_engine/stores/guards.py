@@ -5,7 +5,7 @@ carry a hash tag of their own, so everything that a script changes together is i
 
     saga:{t:<tool>}:dedupe:<digest>  hash    a claimed or made call: owner nonce done_ms result
     saga:{t:<tool>}:owner:<owner>    hash    its calls (m:<digest>) and who relies on their result (by:<owner>)
-    saga:{t:<tool>}:breaker          hash    failures opens_at open_ms trial_until trial, and a field for each failure
+    saga:{t:<tool>}:breaker          hash    failures opens_at open_ms trial_until trial_ms trial, and each failure
     saga:{t:<tool>}:stats            hash    numbers by name
     saga:{t:<tool>}:good:<digest>    hash    the last good result of a read: result at_ms
     saga:{r:<hash>}:queue            zset    tickets by arrival

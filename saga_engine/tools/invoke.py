@@ -35,6 +35,7 @@ from saga_engine.tools.threads import Ended, Running, begin_in_thread
 from saga_engine.tools.timeouts import Alarm
 
 if TYPE_CHECKING:
+    from saga_engine.core.redaction import Redaction
     from saga_engine.ports import Call
     from saga_engine.tools.decorator import Tool
 
@@ -117,20 +118,22 @@ class Caller:
     def _returned(self, value: Any) -> Outcome:
         """Interpret a result."""
         if self._failed is None:
-            return self._redacted(outcome_of_value(value, self._max_bytes))
+            outcome = outcome_of_value(value, self._max_bytes)
+            return outcome if self._redaction is None else self._redacted(outcome, self._redaction)
         try:
             said = self._failed(value)
         except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
             return self._broken(error)
         if not said and said != {}:
-            return self._redacted(outcome_of_value(value, self._max_bytes))
+            outcome = outcome_of_value(value, self._max_bytes)
+            return outcome if self._redaction is None else self._redacted(outcome, self._redaction)
         return outcome_of_failure(said, value)
 
-    def _redacted(self, outcome: Outcome) -> Outcome:
+    def _redacted(self, outcome: Outcome, redaction: Redaction) -> Outcome:
         """The outcome as the journal may have it: nothing behind this place ever sees a redacted field."""
-        if self._redaction is None or not isinstance(outcome, Done):
+        if not isinstance(outcome, Done):
             return outcome
-        return outcome._replace(output=self._redaction.value("output", outcome.output))
+        return outcome._replace(output=redaction.value("output", outcome.output))
 
     def _broken(self, error: BaseException) -> Outcome:
         """Interpret an exception."""

@@ -6,8 +6,8 @@
 --       'outcome', 1 failed or 0, failures, open_ms, nonce
 -- Reply look and outcome: failures, 1 tripped or 0, opens_ms, for each key; trial: 1 go or 0
 --
--- A breaker is a hash: failures, opens_at and open_ms (only when tripped), trial_until and trial (only since a trial was
--- given), and 'n:<nonce>' for each failure in the row. No key: closed, no failure.
+-- A breaker is a hash: failures, opens_at and open_ms (only when tripped), trial_until, trial_ms and trial (only since a
+-- trial was given), and 'n:<nonce>' for each failure in the row. No key: closed, no failure.
 --
 --   state      is                                   success    failure                              trial
 --   closed     no opens_at                          closed,0   failures + 1, open at the limit      go
@@ -25,21 +25,27 @@
 --    success may also clear failures that came in between: the breaker only opens a little later.
 -- 5. A breaker without changes for KEEP_MS after its opening is deleted.
 -- 6. Nobody waits for a clock that has stepped back: an opening or a trial that would last longer than it may is over.
+--    How long it may last is what was granted: another process may grant its own trials another time.
 
 local call = redis.call
 local KEEP_MS = 30 * 86400000
 local now = now_ms()
 
-local function load(key)
-  local found = call('HMGET', key, 'failures', 'opens_at', 'trial_until', 'trial', 'open_ms')
-  local opens_at = found[2] and tonumber(found[2])
-  if opens_at and opens_at - now > (found[5] and tonumber(found[5]) or math.huge) then
-    opens_at = now
+-- When something ends that lasts `lasts_ms`: now, if that is further away than it lasts.
+local function ending(text, lasts_ms)
+  local at = text and tonumber(text)
+  if at and at - now > (lasts_ms and tonumber(lasts_ms) or math.huge) then
+    return now
   end
+  return at
+end
+
+local function load(key)
+  local found = call('HMGET', key, 'failures', 'opens_at', 'trial_until', 'trial', 'open_ms', 'trial_ms')
   return {
     failures = tonumber(found[1] or 0),
-    opens_at = opens_at,
-    trial_until = found[3] and tonumber(found[3]),
+    opens_at = ending(found[2], found[5]),
+    trial_until = ending(found[3], found[6]),
     trial = found[4]
   }
 end
@@ -83,10 +89,10 @@ local function try(key, trial_ms, nonce)
   if breaker.opens_at > now then
     return 0
   end
-  if breaker.trial_until and breaker.trial_until > now and breaker.trial_until <= now + trial_ms then
+  if breaker.trial_until and breaker.trial_until > now then
     return breaker.trial == nonce and 1 or 0
   end
-  call('HSET', key, 'trial_until', now + trial_ms, 'trial', nonce)
+  call('HSET', key, 'trial_until', now + trial_ms, 'trial_ms', trial_ms, 'trial', nonce)
   call('PEXPIRE', key, trial_ms + KEEP_MS)
   return 1
 end
