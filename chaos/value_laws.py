@@ -138,6 +138,8 @@ def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
             continue
         if record["k"] in _INTENTS:
             yield Intent(step, epoch, last.get(step, 0), record.get("before"), step in doubtful)
+            if step in doubtful:  # an owner ended before its call was answered, and the next one repeats it
+                unsure.add(step)
             doubtful.add(step)
         elif record["k"] == "StepInDoubt":
             unsure.add(step)

@@ -42,7 +42,7 @@ _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
 _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepWaiting", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled"),
-        *("ApprovalExpired", "StepSkipped", "OutputChecked", "ChildEnded"),
+        *("ApprovalExpired", "StepSkipped", "OutputChecked", "ChildEnded", "EventArrived"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
         *(
             "CallAdded",
