@@ -143,8 +143,8 @@ def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
             doubtful.add(step)
         elif record["k"] == "StepInDoubt":
             unsure.add(step)
-        elif record["k"] == "StepRetryScheduled" and step in unsure:
-            pass
+        elif step in unsure and (record["k"] == "StepRetryScheduled" or record.get("decision") == "retry"):
+            pass  # it stays in doubt: only an answer that it did not happen lets the next call look anew
         elif record["k"] == "StepQueued" or record["k"] in _NEW_LOOK:
             doubtful.discard(step)
             unsure.discard(step)
