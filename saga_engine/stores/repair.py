@@ -83,17 +83,21 @@ class Mender:
         """Mend the partitions of these keys; returns whether there was anything to mend."""
         return await self._mend(keys) is not None
 
-    async def _mend(self, keys: Iterable[Argument]) -> Sequence[str] | None:
-        """The sagas that have lost their terms, as far as partitions were mended; None: there was nothing to mend."""
+    async def _mend(self, keys: Iterable[Argument], *, whole: bool = False) -> Sequence[str] | None:
+        """The sagas that have lost their terms, as far as partitions were mended; None: there was nothing to mend.
+
+        ``whole``: rebuild each of these partitions, also one that another has just finished.
+        """
+        tags = _tags(keys)
         async with self._mending:
-            found = await self._survey("aside", _tags(keys))
+            found = await self._survey("aside", tags)
             for word, key in found:
                 if word == "wrong":
                     _log.error(
                         "%s had a wrong type: another program wrote there. It is set aside under damaged:, and rebuilt",
                         key,
                     )
-            unfinished = [key for word, key in found if word == "unfinished"]
+            unfinished = [f"{tag}owners" for tag in tags if whole or ("unfinished", f"{tag}owners") in found]
             lost: dict[str, None] = {}  # SCAN may come to a key twice
             for owners in unfinished:
                 cursor: Argument = "0"
@@ -112,7 +116,8 @@ class Mender:
         Returns the sagas that have lost their terms, which only their journals tell.
         """
         await self._calls.spread("mend", [(f"{tag}owners",) for tag in tags], ["mark"])
-        return await self._mend(f"{tag}owners" for tag in tags) or ()
+        # An audit that mends at this moment, here or elsewhere, may finish what is marked, and asks for no lost terms.
+        return await self._mend((f"{tag}owners" for tag in tags), whole=True) or ()
 
     def mend_soon(self, keys: Iterable[Argument]) -> None:
         """Mend them in the background."""
