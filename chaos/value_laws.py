@@ -18,6 +18,8 @@ _NONE: Final = object()
 _NEW_LOOK: Final = frozenset(
     {"StepRetryScheduled", "StepBlocked", "QuestionResolved", "FallbackChosen", "StepDeferred"}
 )
+#: Records and answers that leave a call in doubt as it is. Only "it did not happen" lets the next one look.
+_KEEP_DOUBT: Final = frozenset({"StepQueued", "StepRetryScheduled", "StepBlocked", "retry", "approve", "deny"})
 _INTENTS: Final = frozenset({"StepIntended", "StepBegun"})
 
 
@@ -133,18 +135,17 @@ def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
     for record in history:
         if record["k"] == "SagaResumed":
             epoch = record["epoch"]
+            unsure |= doubtful  # their answers are lost
         step = record.get("step")
         if step is None or record.get("direction", "forward") != "forward":
             continue
         if record["k"] in _INTENTS:
             yield Intent(step, epoch, last.get(step, 0), record.get("before"), step in doubtful)
-            if step in doubtful:  # an owner ended before its call was answered, and the next one repeats it
-                unsure.add(step)
             doubtful.add(step)
         elif record["k"] == "StepInDoubt":
             unsure.add(step)
-        elif step in unsure and (record["k"] == "StepRetryScheduled" or record.get("decision") == "retry"):
-            pass  # it stays in doubt: only an answer that it did not happen lets the next call look anew
+        elif step in unsure and (record["k"] in _KEEP_DOUBT or record.get("decision") in _KEEP_DOUBT):
+            pass
         elif record["k"] == "StepQueued" or record["k"] in _NEW_LOOK:
             doubtful.discard(step)
             unsure.discard(step)
