@@ -20,8 +20,8 @@ _FULL: Final = 5
 _CODES: Final[Sequence[AckCode]] = ("ok", "fenced", "conflict", "missing")
 
 
-def options(entry: Entry) -> tuple[str, list[Argument]]:
-    """The flags of an entry, and their arguments in the same order: see ``append.lua``."""
+def options(entry: Entry) -> list[Argument]:
+    """The flags of an entry and their arguments, in the order that ``append.lua`` reads them."""
     check(entry)
     flags = ""
     args: list[Argument] = []
@@ -62,7 +62,7 @@ def options(entry: Entry) -> tuple[str, list[Argument]]:
     if entry.asks is not None:
         flags += "q"
         args.append(int(entry.asks))
-    return flags, args
+    return [flags, *args]
 
 
 def check(entry: Entry) -> None:

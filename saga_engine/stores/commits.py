@@ -15,7 +15,7 @@ from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from saga_engine.errors import StoreRefused
     from saga_engine.ports import Entry, StopsSeen
@@ -35,8 +35,8 @@ _Places = list[int]
 class Commits:
     """The group commits of a ``RedisStore``.
 
-    ``tag_of``: the tag of a saga's keys; ``partitions``: how many the store has; ``seen``: what the replies tell of the
-    operator's stops.
+    ``both``: the keys of a saga's journal and head; ``partitions``: how many the store has; ``seen``: what the replies
+    tell of the operator's stops.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Commits:
         seen: StopsSeen,
         *,
         url: str,
-        tag_of: Callable[[str], str],
+        both: Callable[[str], tuple[str, str]],
         partitions: int,
     ) -> None:
         self._calls = calls
@@ -54,7 +54,7 @@ class Commits:
         self._mender = mender
         self.stops_seen = seen
         self._url = url
-        self._tag_of = tag_of
+        self._both = both
         self._partitions = partitions
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
@@ -64,9 +64,9 @@ class Commits:
         now_ms = 0
         acks: list[Ack] = []
         damaged: dict[int, StoreRefused] = {}
-        for keys, args, count in self.cut(owner, entries):
+        for keys, args in self.cut(owner, entries):
             said, *codes = await self._calls.run("append", keys, args, self._appends)
-            if len(codes) > count:
+            if len(codes) > len(keys) // 2:
                 self.stops_seen.version = max(self.stops_seen.version, codes.pop())
             now_ms = abs(said)
             if said < 0:
@@ -106,18 +106,18 @@ class Commits:
         calls, places = [], []
         for share in shares.values():
             at = 0
-            for keys, args, count in self.cut(owner, [entries[place] for place in share]):
+            for keys, args in self.cut(owner, [entries[place] for place in share]):
                 calls.append((keys, args))
-                places.append(share[at : at + count])
-                at += count
+                places.append(share[at : at + len(keys) // 2])
+                at += len(keys) // 2
         replies = await self._calls.run_each("append", calls or [([], [owner])], self._appends)
         while not any(reply.done() and not reply.exception() for reply in replies):
             pending = [reply for reply in replies if not reply.done()]
             if not pending:
                 raise next(error for reply in replies if (error := reply.exception()))
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for reply, (keys, _), share in zip(replies, calls, places, strict=False):
-            reply.add_done_callback(partial(self._mend_late, keys, len(share)))
+        for reply, (keys, _) in zip(replies, calls, strict=False):
+            reply.add_done_callback(partial(self._mend_late, keys))
         acks = [_OK] * len(entries)
         late: dict[int, asyncio.Future[Ack]] = {}
         now_ms = 0
@@ -156,10 +156,10 @@ class Commits:
         reply.add_done_callback(settle)
         return found
 
-    def _mend_late(self, keys: _Keys, count: int, reply: asyncio.Future[Any]) -> None:
+    def _mend_late(self, keys: _Keys, reply: asyncio.Future[Any]) -> None:
         """Mend the partition of these keys, if a group commit has found it damaged."""
         failed = reply.cancelled() or reply.exception()
-        if not failed and self._news(reply.result(), count)[0] < 0:
+        if not failed and self._news(reply.result(), len(keys) // 2)[0] < 0:
             self._mender.mend_soon(keys)
 
     def _news(self, reply: list[Any], count: int) -> list[Any]:
@@ -168,12 +168,12 @@ class Commits:
             self.stops_seen.version = max(self.stops_seen.version, reply.pop())
         return reply
 
-    def cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments, int]]:
-        """Cut a group commit into script calls by size: keys, arguments and the number of entries of each."""
-        tag_of = self._tag_of
-        tags: dict[str, int] = {}
+    def cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
+        """Cut a group commit into script calls by size: keys and arguments of each."""
+        both = self._both
+        keys: _Keys = []
         args: _Arguments = [owner]
-        size = count = 0
+        size = 0
         for entry in entries:
             saga_id, seq, epoch, records, *others = entry
             more = sum(map(len, records))
@@ -181,22 +181,14 @@ class Commits:
                 more += len(entry.summary)
             if entry.values:
                 more += sum(map(len, entry.values.values()))
-            if count and size + more > _CALL_BYTES:
-                yield _keys(tags), args, count
-                tags, args, size, count = {}, [owner], 0, 0
+            if keys and size + more > _CALL_BYTES:
+                yield keys, args
+                keys, args, size = [], [owner], 0
             size += more
-            count += 1
-            tag = tag_of(saga_id)
-            place = tags.get(tag) or tags.setdefault(tag, len(tags) + 1)
+            keys += both(saga_id)
             if any(others):
-                flags, found = options(entry)
-                args += (f"{place} {epoch} {seq} {len(records)} {flags} {saga_id}", *found)
+                args += (epoch, seq, len(records), *options(entry))
             else:
-                args.append(f"{place} {epoch} {seq} {len(records)}  {saga_id}")
+                args += (epoch, seq, len(records), b"")
             args += records
-        yield _keys(tags), args, count
-
-
-def _keys(tags: Iterable[str]) -> _Keys:
-    """A key of each partition: it tells the script the tag, and a cluster the node."""
-    return [f"{tag}head:" for tag in tags]
+        yield keys, args

@@ -447,13 +447,14 @@ class RedisStore:
         width = max(2, len(str(partitions - 1)))
         tags = [f"{self._namespace}:{{p{number:0{width}}}}:" for number in range(partitions)]
 
-        # A saga needs it for each append.
-        @lru_cache(_KEYS_KEPT)
-        def tag_of(saga_id: str) -> str:
-            return tags[crc32(saga_id.encode()) % partitions]
+        def both(saga_id: str) -> tuple[str, str]:
+            tag = tags[crc32(saga_id.encode()) % partitions]
+            return f"{tag}journal:{saga_id}", f"{tag}head:{saga_id}"
 
+        # A saga needs them for each append.
+        both = lru_cache(_KEYS_KEPT)(both)
         self._commits = Commits(
-            self._calls, self._mender, self.stops_seen, url=self.url, tag_of=tag_of, partitions=partitions
+            self._calls, self._mender, self.stops_seen, url=self.url, both=both, partitions=partitions
         )
         return tags
 

@@ -286,7 +286,7 @@ OF_SUPERVISORS = [
         "tests/kill/test_session_forks.py::test_its_agent_comes_before_the_command_is_repeated",
         "an id that is reserved for a fork is anybody's",
         "saga_engine/stores/lua/append.lua",
-        (("if for_whom[1] and for_whom[1] ~= digest then", "if false then"),),
+        (("if for_whom[1] and for_whom[1] ~= chosen.digest then", "if false then"),),
     ),
     # 44
     Mutation(

@@ -1,8 +1,7 @@
 -- Group commit. Every entry succeeds or fails by itself; an entry that is not 'ok' changed nothing.
 --
--- KEYS  one key of each partition
--- ARGV  owner, then for each entry: 'partition epoch seq n flags id', the arguments of the flags in their order, and
---       n records (partition: its place in KEYS. What every entry has is one argument: six, and two keys, cost more)
+-- KEYS  journal and head of each entry, in turn
+-- ARGV  owner, then for each entry: epoch, seq, n, flags, the arguments of the flags in the order below, n records
 --       c creation: digest      o creation owned by `owner`      f creation for workers: room in the queue
 --       w the wrapped key of a new saga, if its records are sealed
 --       v values: count, then digest and bytes of each
@@ -32,8 +31,7 @@
 --
 -- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
 -- are messages (`messages`), large values (`values`) or counts of the policy (`tally`) to read. Changes to sorted sets are
--- gathered, because many entries of a partition change the same ones, and so are the search keys of new sagas: both are
--- written at the end, also if an entry fails.
+-- gathered, because many entries of a partition change the same ones, and written at the end, also if an entry fails.
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
@@ -71,36 +69,33 @@ local function take()
   return value
 end
 
-local function slice(per_item)
-  local first = next_arg + 1
-  next_arg = first + per_item * tonumber(ARGV[next_arg])
-  return first, next_arg - 1
-end
-
-local OPTIONS = {
-  c = function(chosen) chosen.digest = take() end,
-  o = function(chosen) chosen.owned = true end,
-  f = function(chosen) chosen.room = tonumber(take()) end,
-  w = function(chosen) chosen.key = take() end,
-  v = function(chosen) chosen.values_from, chosen.values_to = slice(2) end,
-  s = function(chosen) chosen.status = take() end,
-  m = function(chosen) chosen.summary = take() end,
-  r = function(chosen) chosen.release = true end,
-  i = function(chosen) chosen.consumed = tonumber(take()) end,
-  k = function(chosen) chosen.keep_ms = tonumber(take()) end,
-  d = function(chosen) chosen.due_ms = tonumber(take()) end,
-  t = function(chosen) chosen.terms_from, chosen.terms_to = slice(1) end,
-  q = function(chosen) chosen.asks = take() == '1' end,
-}
-
 local function options(flags)
   if flags == '' then
     return NOTHING
   end
-  local chosen = {}
-  for flag in string.gmatch(flags, '.') do
-    OPTIONS[flag](chosen)
+  local function has(flag)
+    return string.find(flags, flag, 1, true)
   end
+  local chosen = {owned = has('o'), release = has('r')}
+  if has('c') then chosen.digest = take() end
+  if has('f') then chosen.room = tonumber(take()) end
+  if has('w') then chosen.key = take() end
+  if has('v') then
+    local count = tonumber(take())
+    chosen.values_from, chosen.values_to = next_arg, next_arg + 2 * count - 1
+    next_arg = next_arg + 2 * count
+  end
+  if has('s') then chosen.status = take() end
+  if has('m') then chosen.summary = take() end
+  if has('i') then chosen.consumed = tonumber(take()) end
+  if has('k') then chosen.keep_ms = tonumber(take()) end
+  if has('d') then chosen.due_ms = tonumber(take()) end
+  if has('t') then
+    local count = tonumber(take())
+    chosen.terms_from, chosen.terms_to = next_arg, next_arg + count - 1
+    next_arg = next_arg + count
+  end
+  if has('q') then chosen.asks = take() == '1' end
   return chosen
 end
 
@@ -159,13 +154,7 @@ local function in_pieces(command, key, values)
   end
 end
 
--- The pending search keys of sagas, each after its name.
-local search_keys = {}
-
-local function write_pending()
-  for from = 1, #search_keys, PUSH_AT_ONCE do
-    call('MSET', unpack(search_keys, from, math.min(from + PUSH_AT_ONCE - 1, #search_keys)))
-  end
+local function write_scores()
   for key, of_key in pairs(scores) do
     local there, gone = {}, {}
     for id, value in pairs(of_key) do
@@ -180,9 +169,9 @@ local function write_pending()
   end
 end
 
--- The terms by which a saga is found: those of its search key, and in the search index. `known`: those that it has.
-local function add_terms(tag, id, created, chosen, known)
-  known = (known or created) .. '\n'
+-- The terms by which a saga is found: those of its search key, and in the search index.
+local function add_terms(tag, id, created, chosen)
+  local known = (call('GET', tag .. 'terms:' .. id) or created) .. '\n'
   local more = {}
   for i = chosen.terms_from, chosen.terms_to do
     if not string.find(known, '\n' .. ARGV[i] .. '\n', 1, true) then
@@ -191,7 +180,7 @@ local function add_terms(tag, id, created, chosen, known)
     end
   end
   if #more > 0 then
-    search_keys[#search_keys + 1], search_keys[#search_keys + 2] = tag .. 'terms:' .. id, known .. table.concat(more, '\n')
+    call('SET', tag .. 'terms:' .. id, known .. table.concat(more, '\n'))
   end
 end
 
@@ -251,34 +240,14 @@ local function change_head(head, tag, id, old_status, chosen, released)
   end
 end
 
--- What the head of a saga with this name says to its creation: it is repeated, or the name is taken; nil: no head.
-local function taken(tag, id, journal, head, first, last)
+local function create(journal, head, n, first, last, chosen)
+  local tag, id = parts(head)
   local found = call('HMGET', head, 'digest', 'owner')
-  if found[1] and same(journal, 0, first, last) then
-    return (found[2] == '' and RELEASED or OK) + 8 * call('LLEN', tag .. 'messages:' .. id)
-  end
-  return found[1]
-end
-
--- Remove what is left of an earlier saga with this name: it would become part of this one. A reservation for another
--- saga is returned, and then nothing was removed.
-local function clear(tag, id, leftovers, digest)
-  local for_whom = call('HMGET', tag .. 'reserved:' .. id, 'digest', 'of')
-  if for_whom[1] and for_whom[1] ~= digest then
-    return '!' .. (for_whom[2] or '')
-  end
-  call('DEL', unpack(leftovers))
-  forget_terms(tag, id, shared)
-end
-
-local function create(tag, id, journal, head, first, last, chosen)
-  local leftovers = {
-    journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id, tag .. 'reserved:' .. id
-  }
-  local is_new = call('EXISTS', head, tag .. 'terms:' .. id, unpack(leftovers)) == 0 -- almost always
-  local reply = not is_new and taken(tag, id, journal, head, first, last)
-  if reply then
-    return reply
+  if found[1] then
+    if same(journal, 0, first, last) then
+      return (found[2] == '' and RELEASED or OK) + 8 * call('LLEN', tag .. 'messages:' .. id)
+    end
+    return found[1]
   end
   if chosen.owned and not alive(tag) then
     return FENCED
@@ -286,9 +255,15 @@ local function create(tag, id, journal, head, first, last, chosen)
   if chosen.room and (shared('ZCOUNT', tag .. 'due', '-inf', now) or 0) >= chosen.room then
     return FULL
   end
-  reply = not is_new and clear(tag, id, leftovers, chosen.digest)
-  if reply then
-    return reply
+  local values, messages, tally = tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id
+  local reserved = tag .. 'reserved:' .. id
+  if call('EXISTS', journal, values, messages, tally, reserved) > 0 then
+    local for_whom = call('HMGET', reserved, 'digest', 'of')
+    if for_whom[1] and for_whom[1] ~= chosen.digest then
+      return '!' .. (for_whom[2] or '')
+    end
+    -- Otherwise leftovers of an earlier saga with this name would become part of this one.
+    call('DEL', journal, values, messages, tally, reserved)
   end
   local status = chosen.status or 'PENDING'
   -- A saga may have ended by its first write: even its first step could not be called.
@@ -305,10 +280,10 @@ local function create(tag, id, journal, head, first, last, chosen)
   end
   score(tag .. 'index:' .. status, id, now)
   if chosen.terms_from then
-    local created = string.format('%013d', now)
-    add_terms(tag, id, created, chosen)
+    forget_terms(tag, id, shared) -- of an earlier saga with this name
+    add_terms(tag, id, string.format('%013d', now), chosen)
     if chosen.asks then
-      score(tag .. 'search', posting(ASKS, created, id), 0)
+      score(tag .. 'search', posting(ASKS, string.format('%013d', now), id), 0)
     end
   end
   if chosen.keep_ms then
@@ -320,10 +295,9 @@ local function create(tag, id, journal, head, first, last, chosen)
   return holder == '' and RELEASED or OK
 end
 
-local function settle(tag, id, epoch, seq, n, first, last, chosen)
-  local journal, head = tag .. 'journal:' .. id, tag .. 'head:' .. id
+local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if chosen.digest then
-    return create(tag, id, journal, head, first, last, chosen)
+    return create(journal, head, n, first, last, chosen)
   end
   local found = call('HMGET', head, 'epoch', 'owner', 'status', 'messages', 'values', 'tally')
   if not found[1] then
@@ -332,6 +306,7 @@ local function settle(tag, id, epoch, seq, n, first, last, chosen)
   if not (found[2] and found[3]) then
     return NO_HEAD
   end
+  local tag, id = parts(head)
   local messages = tag .. 'messages:' .. id
   local waiting = found[4] and call('LLEN', messages) or 0
   if found[1] ~= epoch then
@@ -377,7 +352,7 @@ local function settle(tag, id, epoch, seq, n, first, last, chosen)
     local created = call('HGET', head, 'created_ms')
     created = created and string.format('%013d', tonumber(created) or 0) or ''
     if chosen.terms_from then
-      add_terms(tag, id, created, chosen, call('GET', tag .. 'terms:' .. id))
+      add_terms(tag, id, created, chosen)
     end
     if chosen.asks ~= nil then
       score(tag .. 'search', posting(ASKS, created, id), chosen.asks and 0)
@@ -395,30 +370,24 @@ local function settle(tag, id, epoch, seq, n, first, last, chosen)
   return (released and RELEASED or OK) + 8 * waiting
 end
 
-local tags = {}
-for place, key in ipairs(KEYS) do
-  tags[tostring(place)] = parts(key)
-end
-
 local reply = {now}
-while next_arg <= #ARGV do
-  local place, epoch, seq, n, flags, id = string.match(take(), '^(%d+) (%d+) (%d+) (%d+) (%l*) (.*)$')
-  n = tonumber(n)
-  local chosen = options(flags)
+for k = 1, #KEYS, 2 do
+  local epoch, seq, n = take(), tonumber(take()), tonumber(take())
+  local chosen = options(take())
   local first = next_arg
   next_arg = next_arg + n
-  local went, code = pcall(settle, tags[place], id, epoch, tonumber(seq), n, first, next_arg - 1, chosen)
+  local went, code = pcall(settle, KEYS[k], KEYS[k + 1], epoch, seq, n, first, next_arg - 1, chosen)
   if not went then
     local text = type(code) == 'table' and code.err or tostring(code)
     if not string.find(text, 'WRONGTYPE', 1, true) then
-      write_pending()
+      write_scores()
       error(code, 0)
     end
     code = {text} -- a foreign writer damaged this saga, and no other
   end
   reply[#reply + 1] = code
 end
-write_pending()
+write_scores()
 if partition_damaged then
   reply[1] = -now
 end
