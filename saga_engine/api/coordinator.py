@@ -20,7 +20,7 @@ from saga_engine.api.requests import (
     submission_of,
 )
 from saga_engine.api.schedules import Schedules
-from saga_engine.api.sealing import erase, open_sealed
+from saga_engine.api.sealing import erase, is_sealed, open_sealed
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
@@ -113,7 +113,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
         self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s, stops_seen=store.stops_seen)
-        self._spans = None if spans is None else spans.of(shared)
+        self._spans = None if spans is None else spans.of(shared, names=not is_sealed(store))
         #: The sagas that this process drives: the door of the runtime, for tests and for those who watch it.
         self.supervisor = Supervisor(
             store,
@@ -183,7 +183,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             lease_s=lease_s,
             keep_finished_s=keep_finished_s,
             queue_limit=queue_limit,
-            escalation=escalation_of(on_escalation),
+            escalation=escalation_of(on_escalation, sealed=is_sealed(used)),
             observers=observers,
             meters=meters,
             spans=spans,

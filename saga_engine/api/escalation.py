@@ -15,18 +15,18 @@ Hook = EscalationHook | Callable[[Question], Awaitable[None] | None]
 Hooks = Hook | Sequence[Hook] | Escalation
 
 
-def escalation_of(given: Hooks | None) -> Escalation:
-    """Hooks, sync or async, in the form in which the engine calls them. None.
+def escalation_of(given: Hooks | None, *, sealed: bool = False) -> Escalation:
+    """Hooks, sync or async, in the form in which the engine calls them. None: a warning in the log for each question.
 
-    A warning in the log for each question.
+    ``sealed``: hooks get no payloads, unless an ``Escalation`` says that they do.
     """
     if given is None:
-        return Escalation([LogHook()], remind_s=0.0, further_after_s=0.0)
-    if isinstance(given, Escalation):
-        hooks, further = [_as_hook(hook) for hook in given.hooks], [_as_hook(hook) for hook in given.further]
-        return replace(given, hooks=hooks, further=further)
-    listed = given if isinstance(given, Sequence) else (given,)
-    return Escalation(hooks=[_as_hook(hook) for hook in listed])
+        return Escalation([LogHook()], remind_s=0.0, further_after_s=0.0, payloads=not sealed)
+    if not isinstance(given, Escalation):
+        given = Escalation(given if isinstance(given, Sequence) else (given,))
+    hooks, further = [_as_hook(hook) for hook in given.hooks], [_as_hook(hook) for hook in given.further]
+    payloads = not sealed if given.payloads is None else given.payloads
+    return replace(given, hooks=hooks, further=further, payloads=payloads)
 
 
 def _as_hook(hook: Hook) -> EscalationHook:

@@ -21,7 +21,7 @@ async def sealed(store: Store, privacy: Keyring | KeySource | None, *, reading: 
     Without keys a sealed store refuses what is sealed by name. ``reading``: sealing does not begin here. Raises
     ``KeyMissing``, ``KeyRefused``, ``SealBroken`` and ``SettingInvalid``.
     """
-    if hasattr(store, "unlock") or not (store.seals().found or (privacy is not None and not reading)):
+    if is_sealed(store) or not (store.seals().found or (privacy is not None and not reading)):
         return store
     from saga_engine.privacy.config import as_keyring
     from saga_engine.privacy.sealed_store import SealedStore
@@ -29,6 +29,11 @@ async def sealed(store: Store, privacy: Keyring | KeySource | None, *, reading: 
     found = SealedStore(store, as_keyring(privacy))
     await found.unlock()
     return found
+
+
+def is_sealed(store: Store) -> bool:
+    """Whether this process seals what it writes to ``store``, or may read what is sealed in it."""
+    return hasattr(store, "unlock")
 
 
 async def open_sealed(store: Store, privacy: Keyring | KeySource | None) -> Store:

@@ -168,24 +168,15 @@ def _write(target: BinaryIO, lines: Iterable[str]) -> None:
 def _target(out: Path | None) -> Iterator[BinaryIO]:
     """The destination of the lines. A file appears once it is whole: half a trace would look truncated."""
     from saga_engine.errors import SettingInvalid
+    from saga_engine.files import replacing
 
     if out is None:
         yield sys.stdout.buffer
         return
-    import os
-    from tempfile import NamedTemporaryFile
-
     try:
         # Readable by its owner alone: a trace shows as much as the journal.
-        with NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False) as part:
-            try:
-                yield part  # type: ignore[misc]
-                part.flush()
-                os.fsync(part.fileno())
-                Path(part.name).replace(out)
-            except BaseException:
-                Path(part.name).unlink(missing_ok=True)
-                raise
+        with replacing(out) as file:
+            yield file
     except OSError as error:
         raise SettingInvalid(f"{out} cannot be written: {error.strerror or error}") from error
 

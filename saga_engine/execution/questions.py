@@ -63,6 +63,8 @@ def question_of(state: State, effect: Alert) -> Question | None:
 
 async def tell(escalation: Escalation, question: Question, now_ms: int) -> ErrorInfo | None:
     """Notify all hooks that are due at ``now_ms`` (Unix ms), concurrently; None if all succeeded."""
+    if escalation.payloads is False:
+        question = question.outline()  # of a sealed store
     hooks = [*escalation.hooks]
     further_ms = escalation.further_after_s * 1000
     if further_ms and question.asked_ms is not None and now_ms - question.asked_ms >= further_ms:

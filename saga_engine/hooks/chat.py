@@ -20,15 +20,22 @@ class AppriseHook:
 
     All are notified at the same time; ``AlertUndelivered`` names those that failed, by number and service: a URL may be
     a secret. ``timeout_s`` is for each of them. ``links`` adds a link for each answer that one tap may give; ``to``
-    names their readers in the journal. Raises ``SettingInvalid`` for a URL that apprise does not know; needs
-    the extra ``apprise``, which is imported when the hook is created.
+    names their readers in the journal, and ``pages`` a link to the saga's page in the console. Raises
+    ``SettingInvalid`` for a URL that apprise does not know; needs the extra ``apprise``, which is imported when the
+    hook is created.
     """
 
     def __init__(
-        self, urls: str | Sequence[str], *, timeout_s: float = 30.0, links: Links | None = None, to: str = "apprise"
+        self,
+        urls: str | Sequence[str],
+        *,
+        timeout_s: float = 30.0,
+        links: Links | None = None,
+        to: str = "apprise",
+        pages: Links | None = None,
     ) -> None:
         self.timeout_s = timeout_s
-        self._links, self._to = links, to
+        self._links, self._to, self._pages = links, to, pages
         self._services = _services([urls] if isinstance(urls, str) else list(urls))
 
     def __repr__(self) -> str:
@@ -37,7 +44,8 @@ class AppriseHook:
     async def __call__(self, question: Question) -> None:
         """Deliver the question to all; raises ``AlertUndelivered``."""
         about = title(question)
-        text = body(question, self._links.of(question, self._to) if self._links is not None else None)
+        links = {} if self._links is None else self._links.of(question, self._to)
+        text = body(question, links, "" if self._pages is None else self._pages.saga_page(question.saga_id))
         told = await asyncio.gather(*(self._tell(service, about, text) for _, service in self._services))
         failed = [
             f"{number} ({name}{': ' + problem if problem else ''})"

@@ -54,6 +54,9 @@ def hooks_from(
     fields = _Fields(f"[escalation] in {source}", table, environ)
     remind_s = fields.seconds("remind_s", 3600.0, least=1.0, zero=True)
     further_after_s = fields.seconds("further_after_s", 86400.0, least=1.0, zero=True)
+    payloads = fields.any("payloads")
+    if not isinstance(payloads, bool | None):
+        fields.refuse("payloads", f"must be true or false, not {payloads!r}")
     links = _links(fields, source, base, environ)
     listed = fields.any("hooks", [])
     if not isinstance(listed, list):
@@ -74,7 +77,7 @@ def hooks_from(
             fields.refuse(
                 "hooks", "has hooks of level 2 alone", "level 2 is notified beside level 1: add one of level 1"
             )
-    return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s, longest_s)
+    return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s, longest_s, payloads)
 
 
 def links_from(
@@ -160,7 +163,15 @@ def _webhook(fields: _Fields) -> EscalationHook:
             fields.refuse("language", "is that of a card", "give the card's form as well, or leave it out")
         links = fields.links if to else None
         return fields.made(
-            lambda: WebhookHook(url, secrets, timeout_s=timeout_s, headers=sent, links=links, to=to or "webhook")
+            lambda: WebhookHook(
+                url,
+                secrets,
+                timeout_s=timeout_s,
+                headers=sent,
+                links=links,
+                to=to or "webhook",
+                pages=fields.links,
+            )
         )
     from saga_engine.hooks.card_hook import CardHook
 
@@ -183,7 +194,9 @@ def _apprise(fields: _Fields) -> EscalationHook:
     to = fields.recipient()
     fields.end()
     links = fields.links if to else None
-    return fields.made(lambda: AppriseHook(urls, timeout_s=timeout_s, links=links, to=to or "apprise"))
+    return fields.made(
+        lambda: AppriseHook(urls, timeout_s=timeout_s, links=links, to=to or "apprise", pages=fields.links)
+    )
 
 
 _MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {

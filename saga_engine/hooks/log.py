@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from saga_engine.hooks.messages import answer_line, quoted, title
+from saga_engine.hooks.messages import answer_line, quoted, show_line, title
 from saga_engine.ports import Question
 
 LOGGER: Final = logging.getLogger("saga_engine.escalation")
@@ -22,7 +22,7 @@ LEVELS: Final = {
 class LogHook:
     """One line for each question, with the command that answers, to the logger ``saga_engine.escalation``.
 
-    It is logged at ``level``. The log record's ``question`` has it whole. Raises nothing: a handler that fails is the
+    It is logged at ``level``. The log record's ``question`` has all of it. Raises nothing: a handler that fails is the
     business of ``logging``.
     """
 
@@ -38,6 +38,8 @@ class LogHook:
         if question.options:
             line = answer_line(question.saga_id, str(question.step_id), question.direction, "ANSWER")
             answers = f" Answer with: {line} (ANSWER: {', '.join(quoted(option, 100) for option in question.options)})"
+        if question.sealed:
+            answers = f"; what it is about is sealed: {show_line(question.saga_id)}{answers and '.'}{answers}"
         LOGGER.log(
             self.level,
             "%s%s [question %s]",

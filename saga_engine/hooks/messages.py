@@ -74,6 +74,11 @@ def answer_line(saga_id: str, step_id: str, direction: str, option: str, options
     return " ".join([*words, _word(step_id), _word(option), *extra])
 
 
+def show_line(saga_id: str) -> str:
+    """The command line that shows a saga whole."""
+    return f"saga show {_word(saga_id)}"
+
+
 def _word(text: str) -> str:
     return shlex.quote(printable(text, 4000))
 
@@ -93,12 +98,12 @@ def title(question: Question) -> str:
     return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}{text}"
 
 
-def body(question: Question, links: Mapping[str, str] | None = None) -> str:
-    """All known facts, a line each, and the links and command lines to answer with."""
-    return "\n".join(_lines(question, links or {}))
+def body(question: Question, links: Mapping[str, str] | None = None, page: str = "") -> str:
+    """All known facts, a line each, the links and command lines to answer with, and the saga's page."""
+    return "\n".join(_lines(question, links or {}, page))
 
 
-def _lines(question: Question, links: Mapping[str, str]) -> Iterator[str]:
+def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[str]:
     yield f"{_sentence(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
     if question.text:
         yield f"Question: {quoted(question.text, _QUESTION_CHARS)}"
@@ -120,6 +125,8 @@ def _lines(question: Question, links: Mapping[str, str]) -> Iterator[str]:
         yield "The proposed steps:"
         for step in question.steps:
             yield f"  - {proposed(step, _STEP_CHARS)}"
+    if question.sealed:
+        yield "What it is about is sealed: read it before you answer"
     if question.expires_ms is not None:
         yield f"{expiry_words(question.kind)} {moment(question.expires_ms)}"
     for option, link in links.items():
@@ -128,7 +135,10 @@ def _lines(question: Question, links: Mapping[str, str]) -> Iterator[str]:
         yield "Answer with one of:"
         for option in question.options:
             yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option)
-        yield f"More: saga show {_word(question.saga_id)}"
+    if question.answerable:
+        yield f"More: {show_line(question.saga_id)}"
+    if page:
+        yield f"The saga's page: {page}"
     yield f"Question {quoted(question.question_id, 128)}"
 
 

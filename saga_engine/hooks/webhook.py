@@ -29,7 +29,8 @@ class WebhookHook:
     else raises ``AlertUndelivered``: other statuses, redirects (they are not followed), no response within
     ``timeout_s`` seconds for everything. The response body is not read. ``headers`` are sent along. Neither URL nor
     secret is ever logged or part of an error: both may grant access. With ``links``, ``links`` of the body has the URL
-    of each answer that one tap may give; ``to`` names their readers in the journal.
+    of each answer that one tap may give; ``to`` names their readers in the journal. With ``pages``, ``page`` of the
+    body is the saga's page in the console.
 
     Raises ``SettingInvalid``; needs the extra ``http``.
     """
@@ -43,6 +44,7 @@ class WebhookHook:
         headers: Mapping[str, str] | None = None,
         links: Links | None = None,
         to: str = "webhook",
+        pages: Links | None = None,
     ) -> None:
         self.timeout_s = timeout_s
         self._sender = Sender(url, timeout_s)
@@ -51,14 +53,15 @@ class WebhookHook:
         if not self._keys:
             raise SettingInvalid("a webhook needs a secret", hint=_KEY_HINT)
         self._headers = checked_headers(headers or {})
-        self._links, self._to = links, to
+        self._links, self._to, self._pages = links, to, pages
 
     def __repr__(self) -> str:
         return f"WebhookHook({self.host})"
 
     async def __call__(self, question: Question) -> None:
         """Deliver the question; raises ``AlertUndelivered``."""
-        sent = payload(question, self._links.of(question, self._to) if self._links is not None else {})
+        links = {} if self._links is None else self._links.of(question, self._to)
+        sent = payload(question, links, "" if self._pages is None else self._pages.saga_page(question.saga_id))
         headers = self.signed(message_id(question), int(time.time()), sent)
         await self._sender.deliver([*self._headers, *headers], sent)
 
@@ -79,14 +82,16 @@ def message_id(question: Question) -> str:
     return "msg_" + hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
-def payload(question: Question, links: Mapping[str, str] | None = None) -> bytes:
-    """The body: ``type``, ``timestamp`` (when it was asked), ``data``, the question, and ``links`` if there are any."""
-    made: dict[str, Any] = {"type": "saga.question" if question.options else "saga.notice"}
+def payload(question: Question, links: Mapping[str, str] | None = None, page: str = "") -> bytes:
+    """The body: ``type``, ``timestamp`` (when it was asked), ``data``, the question; ``links`` and ``page`` if any."""
+    made: dict[str, Any] = {"type": "saga.question" if question.answerable else "saga.notice"}
     if question.asked_ms is not None:
         made["timestamp"] = moment(question.asked_ms)
     made["data"] = question.to_dict()
     if links:
         made["links"] = dict(links)
+    if page:
+        made["page"] = page
     return json.dumps(made, separators=(",", ":"), allow_nan=False).encode()
 
 

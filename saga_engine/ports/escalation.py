@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saga_engine.core.effects import Direction
@@ -22,7 +22,7 @@ class Question:
     It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
     the first notification. For ``compensation``, ``steps`` are what a model proposes. For ``ask``, ``text`` is what the
     step asks; if its answer is free, ``schema`` is what the value must fit. ``undo_call``: which call (``number``, from
-    0) of an undo of several calls (``of``) it is about.
+    0) of an undo of several calls (``of``) it is about. ``sealed``: payloads were left out, see ``outline``.
     """
 
     saga_id: str
@@ -43,12 +43,35 @@ class Question:
     text: str = ""
     schema: Mapping[str, Any] | None = None
     undo_call: Mapping[str, int] | None = None
+    sealed: bool = False
+
+    @property
+    def answerable(self) -> bool:
+        """Whether it asks something; a notice does not. The options of a plan's own question may be left out."""
+        return bool(self.options) or self.kind == "ask"
+
+    def outline(self) -> Question:
+        """What a sealed store has in clear of it: ids, step, tool, kind, times, and the engine's own answers."""
+        return replace(
+            self,
+            step_name="",
+            options=() if self.kind == "ask" else self.options,
+            error=None,
+            goal="",
+            params=None,
+            steps=None,
+            text="",
+            schema=None,
+            sealed=True,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The question as one JSON object, without the fields that are empty."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found["options"] = list(self.options)
-        return {name: value for name, value in found.items() if value is not None and value not in ("", [])}
+        return {
+            name: value for name, value in found.items() if not (value is None or value is False or value in ("", []))
+        }
 
 
 class EscalationHook(Protocol):
@@ -72,6 +95,9 @@ class Escalation:
     ``hooks`` are called at once, and again every ``remind_s`` seconds until an answer. ``further`` are called, too,
     when a question has been open for ``further_after_s`` seconds. 0 seconds: never. A call to a hook that takes longer
     than ``timeout_s`` has failed, and the engine stops waiting for it.
+
+    ``payloads``: whether hooks get what a question is about (goal, params, error, the plan's words); without it they
+    get its ``outline``. None: unless the store is sealed.
     """
 
     hooks: Sequence[AnyHook] = ()
@@ -79,6 +105,7 @@ class Escalation:
     remind_s: float = 3600.0
     further_after_s: float = 86400.0
     timeout_s: float = 30.0
+    payloads: bool | None = None
 
 
 class Meter(Protocol):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from saga_engine.errors import KeyMissing, KeyRefused, SealBroken, SettingInvalid
+from saga_engine.files import replacing
 from saga_engine.privacy.cipher import KEY_BYTES, DataKey, aead, broken, place
 
 Keys = Mapping[str, bytes]
@@ -216,7 +217,7 @@ def made(name: str) -> str:
 def add_to_file(path: Path, line: str) -> None:
     """Add a key at the end of a file of keys, which is made if there is none. Raises ``SettingInvalid``.
 
-    The file is replaced at once: nobody reads half of it.
+    The file is replaced at once, and is on the disk then: a key that seals something must not be lost.
     """
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -226,15 +227,9 @@ def add_to_file(path: Path, line: str) -> None:
             raise SettingInvalid(f"{path} has the key {name!r} already", hint="each key has its own name")
         if before and not before.endswith("\n"):
             before += "\n"
-        new = path.with_name(f".{path.name}.{os.getpid()}.new")
-        new.touch(0o600)
-        try:
-            new.write_text(f"{before}{line}\n", encoding="utf-8")
-            if before:
-                new.chmod(path.stat().st_mode & 0o755)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        # Who may read the file is the operator's choice; nobody else may write it.
+        with replacing(path, path.stat().st_mode & 0o755 if before else 0o600) as file:
+            file.write(f"{before}{line}\n".encode())
     except (OSError, UnicodeDecodeError) as error:
         raise SettingInvalid(f"the keys in {path} cannot be written: {error}", hint="docs/privacy.md") from error
 

@@ -7,17 +7,15 @@ that is archived again (the process was killed before the purge) replaces the fi
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final
 
 from saga_engine.analysis.trace import Export
 from saga_engine.execution.retention import Retention
+from saga_engine.files import replacing, sync_folder
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.journal import decoded
@@ -58,28 +56,8 @@ def _written(path: Path, body: bytes) -> Path:
     for folder in (path.parent.parent, path.parent):
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sync(folder.parent)
+            sync_folder(folder.parent)
     # Readable by its owner alone: it shows as much as a journal.
-    with NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as part:
-        try:
-            part.write(body)
-            part.flush()
-            os.fsync(part.fileno())
-            Path(part.name).replace(path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                Path(part.name).unlink()
-            raise
-    _sync(path.parent)
+    with replacing(path) as file:
+        file.write(body)
     return path
-
-
-def _sync(folder: Path) -> None:
-    """A new name in a folder is on the disk only when the folder is."""
-    if os.name == "nt":
-        return  # Windows has no such call: its folders are journalled
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

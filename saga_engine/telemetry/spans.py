@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD
+from saga_engine.core.questions import OPTIONS
 from saga_engine.core.state import State
 from saga_engine.plan.undo_calls import undo_call
 from saga_engine.telemetry import span_names as n
@@ -46,6 +48,9 @@ _ENDS: Final[Mapping[type[Any], str]] = {
     r.StepEscalated: "asked",
     r.ProbeFailed: "unknown",
 }
+
+#: The engine's own answers to questions, and none.
+_DECISIONS: Final = frozenset(chain.from_iterable(OPTIONS.values())) | {"ask-again", "expired"}
 
 
 class Event(NamedTuple):
@@ -90,12 +95,16 @@ class _Open:
 
 
 class SagaSpans:
-    """Reads the records of a saga, each once and in their order, and makes its spans."""
+    """Reads the records of a saga, each once and in their order, and makes its spans.
+
+    ``names``: these have the name of its plan.
+    """
 
     __slots__ = (
         "__weakref__",
         "_events",
         "_made",
+        "_names",
         "_open",
         "_root",
         "_seed",
@@ -108,8 +117,9 @@ class SagaSpans:
         "sampled",
     )
 
-    def __init__(self, started: r.SagaStarted, sample: float) -> None:
+    def __init__(self, started: r.SagaStarted, sample: float, *, names: bool = True) -> None:
         self.saga_id = started.saga_id
+        self._names = names
         self._seed = f"{started.seed}\0{started.saga_id}\0"
         caller = parsed(started.traceparent)
         # A child has its own trace: it may be long, and undone on its own. Its first span has a link.
@@ -181,6 +191,9 @@ class SagaSpans:
         if len(self._events) < MOST_EVENTS:
             self._events.append(Event(name, at, attributes or {}))
 
+    def _name(self, state: State) -> str:
+        return state.plan.name if self._names else ""
+
     # --- the records ---------------------------------------------------------------------------------------------
 
     def _on_started(self, state: State, record: r.SagaStarted) -> None:
@@ -189,7 +202,7 @@ class SagaSpans:
         if record.template:
             attributes[n.TEMPLATE] = record.template
         link = parsed(record.traceparent) if record.parent else None
-        name = f"saga {state.plan.name}".strip()
+        name = f"saga {self._name(state)}".strip()
         at = record.at
         root = Span(self, 1, 0, name, self.root.span_id, self._root, at, at, attributes, link=link)
         self._made.append(root)
@@ -261,6 +274,8 @@ class SagaSpans:
 
     def _on_answered(self, _: State, record: r.QuestionResolved | r.ApprovalExpired) -> None:
         decision = record.decision if type(record) is r.QuestionResolved else "expired"
+        if decision not in _DECISIONS:
+            decision = "answer"  # one of the plan's own options: its words are in no span
         self._note("saga.answer", record.at, {n.QUESTION: record.question, n.DECISION: decision})
 
     def _on_planner(self, _: State, record: r.PlannerAsked) -> None:
@@ -285,7 +300,7 @@ class SagaSpans:
         self.ended = True
         status = state.status.lower()
         attributes = {n.OPERATION: n.WORKFLOW, n.SAGA: self.saga_id, n.STATUS: status}
-        name = state.plan.name
+        name = self._name(state)
         if name:
             attributes[n.AGENT_NAME] = name
         failed = type(record) is not r.SagaCompleted

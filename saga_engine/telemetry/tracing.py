@@ -119,9 +119,9 @@ class Spans:
                 ) from None
         return cls(endpoint, **known)
 
-    def of(self, marks: Marks) -> CoordinatorSpans:
-        """Those of one coordinator, whose store keeps the marks."""
-        return CoordinatorSpans(self, marks)
+    def of(self, marks: Marks, *, names: bool = True) -> CoordinatorSpans:
+        """Those of one coordinator, whose store keeps the marks. ``names``: they have the names of plans."""
+        return CoordinatorSpans(self, marks, names=names)
 
     def close(self, within_s: float = 5.0) -> None:
         """Export what waits, for so long at most. It blocks."""
@@ -159,9 +159,10 @@ class _Parked(NamedTuple):
 class CoordinatorSpans:
     """The spans of one coordinator's sagas. It belongs to one event loop."""
 
-    def __init__(self, spans: Spans, marks: Marks) -> None:
+    def __init__(self, spans: Spans, marks: Marks, *, names: bool) -> None:
         self._spans = spans
         self._marks = marks
+        self._names = names
         self._of: WeakKeyDictionary[State, SagaSpans] = WeakKeyDictionary()
         self._by_id: WeakValueDictionary[str, SagaSpans] = WeakValueDictionary()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -201,7 +202,7 @@ class CoordinatorSpans:
     def _follow(self, state: State, started: SagaStarted) -> SagaSpans:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        saga = SagaSpans(started, self._spans.sample)
+        saga = SagaSpans(started, self._spans.sample, names=self._names)
         self._of[state] = saga
         self._by_id[saga.saga_id] = TRACED[saga.saga_id] = saga
         return saga

@@ -45,6 +45,7 @@ def test_everything_that_can_be_said(tmp_path) -> None:
         [escalation]
         remind_s = 600
         further_after_s = 7200
+        payloads = true
 
         [[escalation.hooks]]
         kind = "log"
@@ -66,7 +67,7 @@ def test_everything_that_can_be_said(tmp_path) -> None:
     )
     settings = load({}, cwd=tmp_path, environ={})
     escalation = hooks_from(settings.escalation, source=settings.file_name, environ=ENVIRON)
-    assert (escalation.remind_s, escalation.further_after_s) == (600.0, 7200.0)
+    assert (escalation.remind_s, escalation.further_after_s, escalation.payloads) == (600.0, 7200.0, True)
     log, webhook = escalation.hooks
     assert isinstance(log, LogHook)
     assert log.level == logging.ERROR
@@ -123,6 +124,7 @@ WEBHOOK = '[[hooks]]\nkind = "webhook"\nurl = "https://example.com/"\nsecret = "
         ("remind_s = nan", "remind_s"),
         ("remind_s = inf", "remind_s"),
         ("hooks = 5", "hooks"),
+        ("payloads = 1", "payloads"),
         ("hooks = [5]", "number 1"),
         ("[[hooks]]", "kind"),
         ('[[hooks]]\nkind = "smoke"', "'smoke'"),

@@ -1,23 +1,36 @@
 """What is sealed, who can open it, and that nothing of it is readable anywhere in a server's data."""
 
+import asyncio
 import base64
 import logging
 import uuid
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.api.stops import stop
 from saga_engine.errors import EraseRefused, KeyMissing, KeyRefused, SagaErased, SagaExists, SealBroken, SettingInvalid
-from saga_engine.ports import Creation, Document, Entry
+from saga_engine.hooks.card_hook import CardHook
+from saga_engine.hooks.links import Links
+from saga_engine.hooks.log import LogHook
+from saga_engine.hooks.webhook import WebhookHook
+from saga_engine.ports import Creation, Document, Entry, Escalation
 from saga_engine.privacy.config import keyring_of
 from saga_engine.privacy.keyring import Keyring, parse_keys
 from saga_engine.privacy.sealed_store import SealedStore
 from saga_engine.settings import load
 from saga_engine.stores import open_store
+from saga_engine.telemetry import Metrics, Spans
+from saga_engine.telemetry.gauges import gauges_of
+from saga_engine.testing.faulty_http import MisbehavingServer, done
+from tests.hooks.questions import SECRET
 from tests.servers import DebianRedis, until
+from tests.telemetry.receiver import Receiver, receiving
 
 K1, K2 = bytes(range(32)), bytes(range(32, 64))
 KEYS = {"k1": K1}
@@ -96,9 +109,56 @@ def found_in(folder: str, m: dict) -> list:
     return [(path, what) for path, data in files for what, text in m.items() if text.encode() in data]
 
 
+class Told(NamedTuple):
+    """Who is told of the sagas outside of the store: an OTLP receiver, webhooks, Prometheus."""
+
+    otlp: Receiver
+    webhooks: MisbehavingServer
+    spans: Spans
+    metrics: Metrics
+
+    async def said(self, engine: Coordinator) -> list[tuple[str, str]]:
+        """All that they got, as text."""
+        await asyncio.to_thread(self.spans.close)
+        assert {"saga", "question ask", "invoke_workflow", "execute_tool fail"} <= {got.name for got in self.otlp.spans}
+        assert {request.path for request in self.webhooks.received} == {"/hook", "/card"}
+        sent = [f"{request.query} {request.headers} {request.body.decode()}" for request in self.webhooks.received]
+        gauges = gauges_of(await engine.overview(), await engine.tool_stats())
+        shown = "".join(generate_latest(each).decode() for each in (self.metrics.registry, gauges))
+        assert 'saga_questions_total{kind="ask"} 1.0' in shown
+        spans = b"".join(self.otlp.bodies).decode("utf-8", "replace")
+        assert "saga.answer" in spans
+        return [("a span", spans), ("a webhook", "\n".join(sent)), ("the metrics", shown)]
+
+
+@asynccontextmanager
+async def told_of():
+    with receiving() as otlp:
+        async with MisbehavingServer() as webhooks:
+            for path in ("/hook", "/card"):
+                webhooks.script(path, *[done()] * 9)
+            spans = Spans(otlp.url, delay_s=0.01, grace_s=0)
+            yield Told(otlp, webhooks, spans, Metrics())
+
+
+def hooks(told: Told) -> list:
+    """Those of operators: the log, a webhook and a chat, both with links."""
+    links = Links("https://saga.example.com", "k" * 40)
+    return [
+        LogHook(),
+        WebhookHook(f"{told.webhooks.url}/hook", SECRET, links=links, pages=links),
+        CardHook(f"{told.webhooks.url}/card", "slack", links),
+    ]
+
+
+def logged(record: logging.LogRecord) -> str:
+    """A record as any handler could write it: its text, its traceback, and what it brings along."""
+    return f"{logging.Formatter().format(record)} {record.__dict__}"
+
+
 @pytest.mark.debian_redis
 async def test_markers_are_nowhere_in_a_server(caplog):
-    """Every text of sagas, events, messages, templates and guards' memory is in no key, AOF, RDB, replica or log."""
+    """No text of sagas, events, messages and guards is in a key, AOF, RDB, replica, log, span, webhook or metric."""
     m = {what: marker(what) for what in MARKERS}
     with (
         DebianRedis(tcp=True) as server,
@@ -108,7 +168,12 @@ async def test_markers_are_nowhere_in_a_server(caplog):
         raw, copy = server.client(), replica.client()
         folders = [client.config_get("dir")["dir"] for client in (raw, copy)]
         tools = world(m, {"price": m["before"]})
-        async with Coordinator.open(server.url, tools, privacy=KEYS, on_escalation=()) as engine:
+        async with (
+            told_of() as told,
+            Coordinator.open(
+                server.url, tools, privacy=KEYS, on_escalation=hooks(told), spans=told.spans, meters=[told.metrics]
+            ) as engine,
+        ):
             plan = {"name": m["name"], "goal": m["goal"], "on_failure": "compensate", "steps": steps(m)}
             given = {"input": {"why": m["input"]}, "tags": [m["tag"]], "saga_id": "s1"}
             assert (await engine.run(plan, **given)).status == "ESCALATED"
@@ -125,6 +190,8 @@ async def test_markers_are_nowhere_in_a_server(caplog):
             assert (await engine.templates.get("t1@1")).version == 1
             found = await engine.search(tags=[m["tag"]], name=m["name"])
             assert [each.saga_id for each in found.sagas] == ["s1"]
+            for where, text in await told.said(engine):
+                assert not [what for what, each in m.items() if each in text], where
         until(lambda: copy.info("replication").get("master_link_status") == "up", "the replica")
         raw.wait(1, 30_000)
         copy.save()
@@ -135,7 +202,39 @@ async def test_markers_are_nowhere_in_a_server(caplog):
             kept = key + raw.dump(key)
             assert not [what for what, text in m.items() if text.encode() in kept], key
         assert raw.exists(b"saga:meta")
-    assert not [each for each in caplog.records if any(text in each.getMessage() for text in m.values())]
+    assert any("saga show s1" in each.getMessage() for each in caplog.records)
+    assert not [each for each in caplog.records if any(text in logged(each) for text in m.values())]
+
+
+def asked(m: dict) -> dict:
+    step = {"step_id": "ask", "ask": {"question": m["question"], "options": [m["option"], "no"]}}
+    return {"name": m["name"], "goal": m["goal"], "steps": [step]}
+
+
+@pytest.mark.parametrize("payloads", [None, True])
+async def test_an_operator_may_have_payloads_sent(url, payloads):
+    """A webhook of a sealed store has what its receiver needs to find the question, and all of it only by choice."""
+    m = {what: marker(what) for what in ("name", "goal", "question", "option")}
+    async with told_of() as told:
+        escalation = Escalation(hooks(told), payloads=payloads)
+        async with Coordinator.open(url, [], privacy=KEYS, on_escalation=escalation) as engine:
+            await engine.run(asked(m), saga_id="s1")
+        (sent,) = [msgspec.json.decode(got.body) for got in told.webhooks.received if got.path == "/hook"]
+        (card,) = [got.body.decode() for got in told.webhooks.received if got.path == "/card"]
+    assert sent["type"] == "saga.question"
+    assert sent["page"] == "https://saga.example.com/ui/sagas/s1"
+    assert sent["page"] in card
+    if payloads:
+        assert (sent["data"]["goal"], sent["data"]["options"]) == (m["goal"], [m["option"], "no"])
+        assert m["question"] in card
+        assert sent["links"].keys() == {m["option"], "no"}
+    else:
+        del sent["data"]["asked_ms"]
+        assert sent["data"] == {
+            "saga_id": "s1", "question_id": "ask:f:1", "step_id": "ask", "direction": "forward", "kind": "ask",
+            "round": 0, "sealed": True,
+        }  # fmt: skip
+        assert "links" not in sent
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,24 @@ OF_PRIVACY = [
         (("None if entry.summary is None else _sealed_summary(saga_id, key, entry.summary)", "entry.summary"),),
     ),
     Mutation(
+        "tests/privacy/test_sealing.py::test_markers_are_nowhere_in_a_server",
+        "hooks are told what a question of a sealed saga is about",
+        "saga_engine/api/coordinator.py",
+        (("sealed=is_sealed(used)", "sealed=False"),),
+    ),
+    Mutation(
+        "tests/privacy/test_sealing.py::test_markers_are_nowhere_in_a_server",
+        "a span has the name of a sealed plan",
+        "saga_engine/api/coordinator.py",
+        (("names=not is_sealed(store)", "names=True"),),
+    ),
+    Mutation(
+        "tests/privacy/test_sealing.py::test_markers_are_nowhere_in_a_server",
+        "a span has the answer that a plan offers",
+        "saga_engine/telemetry/spans.py",
+        (("if decision not in _DECISIONS:", "if not decision:"),),
+    ),
+    Mutation(
         "tests/privacy/test_sealing.py::test_changed_and_swapped_payloads_are_refused",
         "a record opens at any place of its saga",
         "saga_engine/privacy/cipher.py",

@@ -33,11 +33,13 @@ class Receiver:
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.url = f"http://127.0.0.1:{server.server_port}"
         self.spans: list[Got] = []
+        self.bodies: list[bytes] = []
         self.works = True
         self.status = 503
         self.refused = 0
 
     def take(self, body: bytes) -> None:
+        self.bodies.append(body)
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             service = _pairs(resource.resource.attributes)["service.name"]
             for scope in resource.scope_spans:

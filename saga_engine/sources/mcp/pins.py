@@ -7,14 +7,13 @@ while the server's own declaration has the same digest.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid, ValueNotJson
+from saga_engine.files import replacing
 from saga_engine.plan.values import digest
 
 _VERSION: Final = 1
@@ -131,17 +130,8 @@ def write_pins(path: Path, server: str, tools: Pins) -> None:
     made = {name: {tool.name: tool.to_dict() for tool in found.values()} for name, found in sorted(servers.items())}
     text = _visible(json.dumps({"version": _VERSION, "servers": made}, indent=1, ensure_ascii=False, sort_keys=True))
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                Path(name).chmod(0o644)  # it is shared like the file with the tables, and holds no secret
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path, 0o644) as file:  # it is shared like the file with the tables, and holds no secret
+            file.write(f"{text}\n".encode())
     except OSError as error:
         raise SettingInvalid(f"{path} cannot be written: {error}", file=str(path)) from error
 
