@@ -1,4 +1,4 @@
-"""The table of docs/scale.md follows from a model; its arithmetic is checked here, and its run in the short form."""
+"""The table of docs/scale.md follows from a model; its arithmetic is checked here, and the runs in their short forms."""
 
 from __future__ import annotations
 
@@ -84,3 +84,17 @@ def test_the_short_form_measures_one_and_three_shards(tmp_path: Path) -> None:
     assert set(found["measured"]) == {"few", "many", "three"}
     assert all(value > 0 for each in found["measured"].values() for value in each.values())
     assert [row["machines"] for row in found["rows"]] == [1, 10, 100, 1000]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory and CPU are read from /proc")
+def test_the_short_form_fills_a_store_with_sagas_that_wait(tmp_path: Path) -> None:
+    """All of them are live and none is driven; those that get their event complete; the figures are for people."""
+    out = tmp_path / "waiting.json"
+    sizes = ["--sagas", "60", "--idle", "0.1", "--events", "2", "--folder", str(tmp_path), "--json", str(out)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "waiting.py"), *sizes]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ})
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(out.read_text())
+    assert (found["live"], found["driven"], found["event_to_call"]["completed"]) == (60, 0, 2)
+    assert found["server_bytes_a_saga"] > 0
+    assert all(found["page_ms"].values())
