@@ -20,6 +20,7 @@ from saga_engine.core.messages import DECISIONS
 from tests.docs.diagrams import PAGE as CONCEPTS
 from tests.docs.diagrams import drawn
 from tests.docs.pages import PAGES, ROOT, anchors, prose
+from website import reference
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
@@ -71,6 +72,14 @@ def test_the_diagrams_are_the_tables() -> None:
     """The state diagrams are what ``make docs-diagrams`` would draw now."""
     text = CONCEPTS.read_text(encoding="utf-8")
     assert text == drawn(text)
+
+
+@pytest.mark.parametrize("name", sorted(reference.pages()))
+def test_the_reference_is_the_code(name: str) -> None:
+    """The pages of ``docs/reference`` are what ``make docs-reference`` would write now, and there are no others."""
+    written = (reference.FOLDER / name).read_text(encoding="utf-8")
+    assert written == reference.pages()[name], "run `make docs-reference`, and read the difference"
+    assert sorted(path.name for path in reference.FOLDER.iterdir()) == sorted(reference.pages())
 
 
 # --- errors --------------------------------------------------------------------------------------------------------
