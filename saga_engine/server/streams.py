@@ -1,4 +1,4 @@
-"""Server-sent events: records of a saga, resumable by their seq, and the overview."""
+"""Server-sent events: records of a saga, resumable by their seq, the stops that may hold it, and the overview."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import StreamingResponse
 
+from saga_engine.api.stops import Stop, stops
 from saga_engine.errors import RequestInvalid, SagaError
+from saga_engine.ports import Store
 from saga_engine.server import views
 from saga_engine.server.operation import Incoming
 from saga_engine.server.problems import problem_of
@@ -44,7 +46,48 @@ async def saga_stream(incoming: Incoming) -> StreamingResponse:
             yield event("record", record, record["seq"])
         yield event("end", {"saga_id": saga_id})
 
-    return _response(incoming, records())
+    if not incoming.query.get("stops"):
+        return _response(incoming, records())
+    return _response(incoming, _both(records(), _stops(incoming.engine.store, saga_id)))
+
+
+def may_hold(stop: Stop, saga_id: str) -> bool:
+    """Whether a stop is of this saga, of all, or of a tool: which tools a saga calls may change."""
+    kind, _, name = stop.scope.partition(":")
+    return kind != "saga" or name == saga_id
+
+
+async def _stops(store: Store, saga_id: str) -> AsyncGenerator[bytes, None]:
+    """The stops that may hold a saga: those of now, and whenever they have changed."""
+    last: list[Stop] | None = None
+    while True:
+        now = [stop for stop in await stops(store) if may_hold(stop, saga_id)]
+        if now != last:
+            last = now
+            yield event("stops", {"stops": [stop._asdict() for stop in now]})
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _both(
+    events: AsyncGenerator[bytes, None], beside: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """The events of both as they come, until ``events`` ends."""
+    coming = {source: asyncio.ensure_future(_next(source)) for source in (events, beside)}
+    try:
+        while True:
+            done, _ = await asyncio.wait(coming.values(), return_when=asyncio.FIRST_COMPLETED)
+            for source in [source for source, task in coming.items() if task in done]:
+                found = coming[source].result()
+                if found is None:
+                    return
+                coming[source] = asyncio.ensure_future(_next(source))
+                yield found
+    finally:
+        for source, task in coming.items():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, SagaError):
+                await task
+            await source.aclose()
 
 
 async def overview_stream(incoming: Incoming) -> StreamingResponse:

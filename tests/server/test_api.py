@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator
+from saga_engine.api.stops import go, stop
 from saga_engine.server import streams, tokens
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import ANYBODY, SCOPES
@@ -91,6 +92,32 @@ async def test_a_stream_is_resumed_without_a_gap_or_a_repetition() -> None:
             assert rest == [*range(after + 1, len(records)), None]
         ahead = await api("GET", "/v1/sagas/s/stream", headers={"last-event-id": str(len(records))})
         assert ahead.status_code == 409
+
+
+async def test_a_stream_tells_of_stops_that_may_hold_its_saga(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of now, and each change, beside the records and without an id; of another saga it tells none."""
+    monkeypatch.setattr(streams, "_LOOK_S", 0.01)
+    async with worked() as (server, coordinator):
+        api = await server.api()
+        await stop(coordinator.store, saga_id="other")
+        await stop(coordinator.store, tool="other", by="ann")
+        await api.post("/v1/sagas", {"plan": WAIT, "saga_id": "s"})
+        told, numbers = [], []
+        async for name, number, body in events(api, "/v1/sagas/s/stream?stops=true"):
+            if name != "stops":
+                numbers.append(number)
+                continue
+            assert number is None
+            told.append([each["scope"] for each in body["stops"]])
+            if len(told) == 1:
+                assert body["stops"][0]["by"] == "ann"
+                await stop(coordinator.store, saga_id="s")
+            elif len(told) == 2:
+                await go(coordinator.store, saga_id="s")
+            elif len(told) == 3:
+                await api.post("/v1/events", {"name": "paid", "key": 17, "payload": {"sum": 5}})
+        assert told == [["tool:other"], ["saga:s", "tool:other"], ["tool:other"]]
+        assert numbers == [*range(len(await coordinator.history("s"))), None]
 
 
 async def test_records_that_come_later_reach_an_open_stream() -> None:

@@ -45,12 +45,12 @@ class Frame:
     said: tuple[str, str] | None = None
 
 
-def page(frame: Frame, title: str, current: str, *parts: Part, live: str = "") -> Html:
-    """A whole page. ``live``: the stream of events that says when it is out of date."""
+def page(frame: Frame, title: str, current: str, *parts: Part, live: str = "", held: str | None = None) -> Html:
+    """A whole page. ``live``: the stream of events that says when it is out of date; ``held``: the stops it shows."""
     words = frame.words
     main = tag(
         "main",
-        {"id": "main", "tabindex": "-1", "data-live": live or None},
+        {"id": "main", "tabindex": "-1", "data-live": live or None, "data-held": held},
         _said(frame),
         *parts,
     )

@@ -24,6 +24,7 @@ from saga_engine.server.console.reading import Reading
 from saga_engine.server.console.records import WINDOW as RECORDS
 from saga_engine.server.console.sagas import GRAPH_WINDOW, VIEWS, WINDOW, Saga, first_of_interest, saga_page
 from saga_engine.server.console.supply import template_page, templates_page, workers_page
+from saga_engine.server.streams import may_hold
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -87,7 +88,8 @@ class Pages(Handling):
         size = GRAPH_WINDOW if view == "graph" else WINDOW
         first = _place(given.get("first"), len(steps), first_of_interest(steps, size))
         at = _place(given.get("at"), head.length, max(len(read.records) - 1, 0) // RECORDS * RECORDS)
-        held = [each.by or each.scope for each in await stops(engine.store) if _holds(each.scope, saga_id, steps)]
+        now = [each for each in await stops(engine.store) if may_hold(each, saga_id)]
+        held = [each.by or each.scope for each in now if _holds(each.scope, steps)]
         saga = Saga(
             body=read.body,
             lanes=read.lanes,
@@ -99,6 +101,7 @@ class Pages(Handling):
             owner=head.owner if head.owner_ttl_ms > 0 else "",
             unread=head.messages,
             held=held,
+            scopes=[each.scope for each in now],
             questions=views.questions_of(read.body, waiting_messages=head.messages),
         )
         return saga_page(frame, saga, view=view, step=given.get("step", "")[:200], first=first, at=at, now_ms=_now_ms())
@@ -201,12 +204,10 @@ def error_frame(frame: Frame, said: str) -> Frame:
     return replace(frame, said=("error", said))
 
 
-def _holds(scope: str, saga_id: str, steps: Any) -> bool:
-    """Whether a stop holds calls of a saga."""
+def _holds(scope: str, steps: Any) -> bool:
+    """Whether a stop that may hold a saga holds calls of it."""
     kind, _, name = scope.partition(":")
-    if scope == "all":
-        return True
-    return name == saga_id if kind == "saga" else any(step["tool"] == name for step in steps)
+    return kind != "tool" or any(step["tool"] == name for step in steps)
 
 
 def _place(given: str | None, total: int, otherwise: int) -> int:

@@ -56,6 +56,7 @@ class Saga:
     owner: str = ""
     unread: int = 0
     held: Sequence[str] = ()
+    scopes: Sequence[str] = ()
     questions: Sequence[Mapping[str, Any]] = field(default=())
 
 
@@ -86,7 +87,8 @@ def saga_page(frame: Frame, saga: Saga, *, view: str, step: str, first: int, at:
         _report(frame, body),
         _tabs(frame, saga, view, step),
         tag("div", {"class": "split" if inspector else "whole", "id": "view"}, shown, inspector),
-        live="" if ended else f"/v1/sagas/{saga_id}/stream?after={saga.length - 1}",
+        live="" if ended else f"/v1/sagas/{saga_id}/stream?after={saga.length - 1}&stops=true",
+        held=" ".join(saga.scopes),
     )
 
 

@@ -160,11 +160,12 @@ OPERATIONS: Final = [
         summary="Follow a saga: server-sent events",
         about=(
             "Each record is an event `record` with its seq as id; a client that reconnects with `Last-Event-ID` misses "
-            "none and gets none twice. `end` follows the last record of a saga that has ended."
+            "none and gets none twice. `end` follows the last record of a saga that has ended. With `stops`, an event "
+            "`stops` has the operators' stops that may hold the saga: at first, and whenever they have changed."
         ),
         scope="read",
         handle=stream,
-        query={"after": {"type": "integer", "minimum": -1, "maximum": 10**9}},
+        query={"after": {"type": "integer", "minimum": -1, "maximum": 10**9}, "stops": TRUTH},
         headers={"Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,10}$"}},
         answers={200: ("Events.", TEXT)},
         refusals=(404, 409),

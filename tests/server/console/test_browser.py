@@ -236,6 +236,24 @@ def test_all_of_it_is_reached_by_keys(site: Site, context: BrowserContext):
     page.wait_for_url(re.compile("/ui/sagas/.+"))
 
 
+def test_a_saga_that_waits_shows_a_stop_and_its_end(site: Site, context: BrowserContext):
+    """An open page of a saga without a new record: it learns of a stop, and of `go`, without being loaded anew."""
+    saga, page = context.new_page(), context.new_page()
+    submit(saga, site, PLAN, "waits")
+    expect(saga.locator("html[data-live=on]")).to_be_attached()
+    expect(saga.locator("#held")).to_have_count(0)
+    for scope in ("saga:waits", "all"):
+        page.goto(f"{site.url}/ui/stop?saga=waits")
+        page.select_option("#scope", scope if scope != "all" else "")
+        page.get_by_role("button", name="Stop now").click()
+        expect(saga.locator("#held")).to_be_attached()
+        page.get_by_role("button", name="Go on").click()
+        expect(saga.locator("#held")).to_have_count(0)
+    assert saga.evaluate("window.stays")
+    with site.worker():
+        expect(status(saga)).to_have_text("Completed")
+
+
 def test_a_stop_is_set_seen_by_others_and_lifted(site: Site, context: BrowserContext):
     """A button, a reason, and nothing is called; pages that are open show it without being loaded anew, and its end."""
     site.hotel_has(5)

@@ -160,6 +160,10 @@ function listen(address) {
       }, 1500);
     }
   });
+  made.addEventListener("stops", (event) => {
+    const scopes = JSON.parse(event.data).stops.map((stop) => stop.scope);
+    if (scopes.join(" ") !== (document.getElementById("main").dataset.held || "")) soon();
+  });
   for (const kind of ["record", "overview"]) made.addEventListener(kind, soon);
   made.addEventListener("end", () => {
     made.close();
