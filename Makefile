@@ -12,6 +12,8 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 LOUD := $(BIN)/python -m pip --disable-pip-version-check
 comma := ,
+# The tests start some thousand processes of Python. Each would compile the package anew if no compiled file could be left.
+unexport PYTHONDONTWRITEBYTECODE
 # One resolution for all Pythons and systems; no address of an index gets into the files.
 LOCKING := --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-annotate --no-emit-index-url --no-emit-find-links
 LOCK := $(BIN)/uv pip compile pyproject.toml $(LOCKING)
