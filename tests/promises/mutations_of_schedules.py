@@ -25,6 +25,12 @@ OF_SCHEDULES = [
     Mutation(
         "tests/stores/test_damage.py::test_lost_indexes_are_rebuilt_on_request",
         "nothing is rebuilt where nothing is damaged",
+        "saga_engine/stores/repair.py",
+        (('tags], ["mark"])', 'tags], ["look"])'), ("for tag in tags), whole=True)", "for tag in tags))")),
+    ),
+    Mutation(
+        "tests/stores/test_damage.py::test_a_rebuild_that_was_cut_off_is_finished",
+        "a rebuild that its process did not finish is forgotten",
         "saga_engine/stores/lua/mend.lua",
         (("    call('SET', string.sub(key, 1, -7) .. 'mending', '1')\n", "    local _ = key\n"),),
     ),

@@ -230,6 +230,24 @@ async def test_what_a_dead_mender_left_is_finished(server, raw):
     await store.close()
 
 
+async def test_a_rebuild_that_was_cut_off_is_finished(server, raw, monkeypatch):
+    """The process that was to rebuild died at its first read: the next one that mends does it."""
+    store = await begun(server)
+    raw.delete(tag(store) + "index:RUNNING")
+
+    async def dies(*_, **__):
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.work()._mender, "_mend", dies)
+        with pytest.raises(asyncio.CancelledError):
+            await store.work().rebuild()
+    assert BAD not in {head.saga_id for head in await store.list("RUNNING")}
+    await store.work().mend()
+    assert {head.saga_id for head in await store.list("RUNNING")} == {BAD, *GOOD}
+    await store.close()
+
+
 async def test_an_end_whose_shared_keys_are_damaged_is_an_end(server, raw):
     """The commit in which the damage is met stands whole: records, status, indexes and the queue."""
     store = await begun(server)
