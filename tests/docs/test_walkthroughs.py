@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.docs.walkthroughs import Walk, alike, fences, followed
+from tests.docs.walkthroughs import Walk, alike, fences, followed, programs_missing
 
 
 @pytest.mark.parametrize("page", followed(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -17,8 +18,11 @@ def test_what_a_page_shows_is_what_its_commands_print(
 ) -> None:
     """Files, commands, output and exit codes; ``--accept-transcripts`` writes the output: review the diff."""
     text = page.read_text(encoding="utf-8")
-    walk = Walk(tmp_path)
-    found = walk.follow(text)
+    if missing := programs_missing(page):
+        assert "CI" not in os.environ, missing
+        pytest.skip(f"without {missing}")
+    with Walk(tmp_path) as walk:
+        found = walk.follow(text)
     assert walk.ends == []
     if request.config.getoption("--accept-transcripts"):
         page.write_text(found, encoding="utf-8")
@@ -53,3 +57,18 @@ def test_times_and_seeds_are_alike_and_words_are_not() -> None:
         "13:10:59 done, 1.2 s key a:f:ffeeddccbbaa9988"
     )
     assert alike("2 steps") != alike("3 steps")
+
+
+def test_servers_of_a_page_run_in_terminals_of_their_own(tmp_path: Path) -> None:
+    """They answer while the page goes on, at a free port, and end with it; how one ended is found."""
+    get = "from urllib.request import urlopen\nprint(8000, urlopen('http://127.0.0.1:8000/get.py').status)\n"
+    page = (
+        f"```python get.py\n{get}```\n\n```console serve\n$ python -m http.server 8000 --bind 127.0.0.1\n```\n\n"
+        "```console run\n$ python get.py\n8000 200\n```\n"
+    )
+    with Walk(tmp_path) as walk:
+        assert walk.follow(page) == page
+    assert walk.ends == []
+    with Walk(tmp_path) as walk:
+        walk.follow("```console serve\n$ python no-such-file.py 8000\n```\n")
+    assert ["no-such-file.py 8000: ended with 2" in each for each in walk.ends] == [True]
