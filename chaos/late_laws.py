@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from chaos import plans
 from chaos.told import Told
 from chaos.world import LATE
 from saga_engine import Coordinator
@@ -39,6 +40,7 @@ def breaches(
     """Every law that a saga with late events breaks, as sentences. ``late``: the sagas that handle them."""
     waits = {step["step_id"]: step["wait"] for step in plan["steps"] if "wait" in step}
     ends = {str(step["step_id"]): step.get("via") for step in told.body["steps"]}
+    begun = Counter(str(record["step"]) for record in told.history if record["k"] == "StepWaiting")
     made = Counter(
         line.output["ref"]
         for each in late
@@ -47,14 +49,16 @@ def breaches(
     )
     for event in events:
         handled = event.disposition == "handled"
-        if made[event.id] > 1 or (made[event.id] and not handled):
-            yield f"the event {event.id} is {event.disposition}, and was handled {made[event.id]} times"
+        times = made[plans.payload(event.channel, event.id)["id"]]
+        if times > 1 or (times and not handled):
+            yield f"the event {event.id} is {event.disposition}, and was handled {times} times"
         if not handled:
             continue
         waiter = "" if event.waiter is None else event.waiter.step
         if "on_late" not in waits.get(waiter, {}):
             yield f"the event {event.id} is handled for step {waiter}, which has no on_late"
-        if ends.get(waiter) == "event":
+        # (After the first of several the others are late. An operator may have had a wait that was in vain begin anew.)
+        if ends.get(waiter) == "event" and "first" not in waits.get(waiter, {}) and begun[waiter] == 1:
             yield f"the event {event.id} is handled for step {waiter}, which had ended with an event in time"
     handlers = sum(event.disposition == "handled" for event in events)
     if len(late) != handlers:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from chaos import plans
+from chaos import event_laws, plans
 from chaos.told import Told
 from saga_engine.core import transitions as t
 from saga_engine.ports import ListedEvent
@@ -35,7 +35,7 @@ def breaches(
         step = steps[written["step_id"]]
         for sentence in (*_conditions(written, steps, told), *_sleep(step, told), *_answer(written, step, told)):
             yield f"step {step['step_id']}: {sentence}"
-    yield from _events(plan, sent, told, events)
+    yield from event_laws.breaches(plan, sent, told, events)
     yield from _finally(plan, steps, told, ledger.lines(told.body["saga_id"]))
 
 
@@ -122,29 +122,6 @@ def _answer(written: Mapping[str, Any], step: Mapping[str, Any], told: Told) -> 
 
 
 _ENDS_ASK: Final = frozenset({"QuestionResolved", "ApprovalExpired"})
-
-
-def _events(
-    plan: Mapping[str, Any], sent: Sequence[plans.Sending], told: Told, events: Sequence[ListedEvent]
-) -> Iterator[str]:
-    """An event ends one wait, and the one whose output it is; each that was sent is known once."""
-    ids = {event for sending in sent for event in sending.ids}
-    known = Counter(event.id for event in events)
-    for event_id in sorted(ids | known.keys()):
-        if known[event_id] != 1:
-            yield f"the event {event_id} is known {known[event_id]} times"
-    waits = {step["step_id"]: step for step in plan["steps"] if "wait" in step}
-    by_event = [each for each in told.history if each["k"] == "StepSucceeded" and each.get("via") == "event"]
-    taken = {event.id for event in events if event.disposition == "taken"}
-    used = [record.get("source", "") for record in by_event]
-    if len(set(used)) < len(used) or set(used) != taken:
-        yield f"its waits were ended by the events {used}, the store says by {sorted(taken)}"
-    for record in by_event:
-        if record["step"] not in waits or record["output"] != {"id": record["source"]}:
-            yield f"step {record['step']} has the event {record['source']} with {record['output']}"
-    for event in events:
-        if event.disposition == "held":
-            yield f"the event {event.id} is held for a step of a saga that has ended"
 
 
 def _finally(plan: Mapping[str, Any], steps: Mapping[str, Any], told: Told, lines: Sequence[Line]) -> Iterator[str]:

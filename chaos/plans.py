@@ -5,11 +5,13 @@ Everything about saga number N follows from N and the seed, so each saga of a ru
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
 from chaos.tools import KINDS, VALUES
 from chaos.values import SOLE
+from saga_engine.ports import Channel
 
 #: The time-out of a call that the external system will not answer in time.
 IMPATIENT_S: Final = 0.25
@@ -19,8 +21,13 @@ _BALLAST: Final = 40_000
 _MISHAPS: Final = ("busy", "gone", "lost", "cut", "late", "hang")
 _CLEAR: Final = ("busy", "gone")
 
-#: The name of the events for which sagas wait; their key is the saga's id.
+#: The name of the event for which sagas wait; its key is the saga's id.
 EVENT: Final = "chaos.paid"
+#: The names of the events of a wait for several, each with what its key has after the saga's id. The first is that of
+#: a wait for one.
+CHANNELS: Final = ((EVENT, ""), (EVENT, "/2"), ("chaos.card", ""))
+#: The words of a wait for several events.
+SEVERAL: Final = ("first", "all")
 #: What ``pick`` gives if no item fits.
 NOTHING: Final = "nothing"
 OPTIONS: Final = ("abort", "go on", "retry")
@@ -32,20 +39,28 @@ class Sending(NamedTuple):
     """Events that a customer sends for a step that waits, one after the other.
 
     ``when``: at once (``early``), when the step waits, or when the saga has ended (``late``); and so much later.
+    ``channel``: their name, and what their key has after the saga's id.
     """
 
     step: str
     when: str
     after_s: float
     ids: tuple[str, ...]
+    channel: tuple[str, str] = CHANNELS[0]
 
 
 class Errand(NamedTuple):
-    """What a customer does about a saga. ``accept``: an undo leaves what cannot be undone."""
+    """What a customer does about a saga. ``accept``: an undo leaves what cannot be undone.
+
+    ``provides``: steps wait for the same event, so more may be needed than ``events``. ``settles``: after the saga's
+    end each event that is not settled is sent again.
+    """
 
     events: tuple[Sending, ...]
     undo: bool
     accept: bool
+    provides: bool = False
+    settles: bool = False
 
 
 def saga_id(seed: int, number: int) -> str:
@@ -64,17 +79,53 @@ def plan(seed: int, number: int) -> Plan:
     return body
 
 
+def word_of(wait: Mapping[str, Any]) -> str:
+    """``first`` or ``all``; empty for a wait for one event."""
+    return next((word for word in SEVERAL if word in wait), "")
+
+
+def awaited(wait: Mapping[str, Any], saga: str) -> list[Channel]:
+    """The events for which a step of a saga waits, in the plan's order."""
+    word = word_of(wait)
+    return [Channel(each["event"], each.get("key", saga)) for each in (wait[word] if word else [wait])]
+
+
+def channels(plan: Plan, saga: str) -> list[Channel]:
+    """All events for which the steps of a plan wait."""
+    found = (channel for step in plan["steps"] if "wait" in step for channel in awaited(step["wait"], saga))
+    return [*dict.fromkeys(found)]
+
+
+def payload(channel: Channel, event_id: str) -> dict[str, str]:
+    """What an event brings. Its id repeats among events of other names and keys; this does not."""
+    other = "-other" if channel.key.endswith(CHANNELS[1][1]) else ""
+    return {"id": f"{event_id}{other}{'' if channel.name == EVENT else f'-{channel.name}'}"}
+
+
 def errand(seed: int, number: int) -> Errand:
-    """What the customer does about a run's saga. A step that waits without a time-out gets an event in any case."""
+    """What the customer does about a run's saga. A step that waits without a time-out gets its events in any case."""
     dice = Random(f"{seed}:{number}:errand")
-    events = []
-    for step in plan(seed, number)["steps"]:
-        if "wait" not in step:
-            continue
-        timeout_s = step["wait"].get("timeout_s")
-        when = dice.choice(
-            ("early", "waiting") if timeout_s is None else ("early", "waiting", "waiting", "late", "never")
-        )
+    waits = [step for step in plan(seed, number)["steps"] if "wait" in step]
+    events = [sending for step in waits for sending in _sendings(dice, step, saga_id(seed, number))]
+    # What is sent after the saga's end comes last: the end may need the other events.
+    events.sort(key=lambda sending: sending.when == "late")
+    undo, accept = dice.random() < 0.06, dice.random() < 0.5
+    several = any(word_of(step["wait"]) for step in waits)
+    endless = any("timeout_s" not in step["wait"] for step in waits)
+    return Errand(tuple(events), undo, accept, provides=endless and len(waits) > 1, settles=several)
+
+
+def _sendings(dice: Random, step: Mapping[str, Any], saga: str) -> Iterator[Sending]:
+    """What is sent for one step that waits."""
+    wait, timeout_s = step["wait"], step["wait"].get("timeout_s")
+    channels, word = awaited(wait, saga), word_of(wait)
+    sure = set(range(len(channels)))
+    if word == "first" and timeout_s is None:
+        sure = {dice.randrange(len(channels))}
+    elif timeout_s is not None and (word != "all" or dice.random() < 0.5):
+        sure = set()
+    for at, channel in enumerate(channels):
+        when = dice.choice(("early", "waiting") if at in sure else ("early", "waiting", "waiting", "late", "never"))
         if when == "never":
             continue
         after_s = (
@@ -83,10 +134,8 @@ def errand(seed: int, number: int) -> Errand:
             else dice.choice((0.0, timeout_s * dice.uniform(0.8, 1.1)))
         )
         ids = dice.choice((("e1",), ("e1", "e1"), ("e1", "e2", "e1")))
-        events.append(Sending(step["step_id"], when, after_s, tuple(f"{step['step_id']}-{each}" for each in ids)))
-    # What is sent after the saga's end comes last: the end may need the other events.
-    events.sort(key=lambda sending: sending.when == "late")
-    return Errand(tuple(events), undo=dice.random() < 0.06, accept=dice.random() < 0.5)
+        ids = tuple(f"{step['step_id']}-{each}" for each in ids)
+        yield Sending(step["step_id"], when, after_s, ids, (channel.name, channel.key.removeprefix(saga)))
 
 
 #: How many of the plans without a pivot have children.
@@ -122,7 +171,7 @@ class _Drawing:
                 step["when"] = [
                     {"value": {"$first": [f"$output.step_{other['step_id']}.ref", "none"]}, "op": "==", "to": told}
                 ]
-        for at in range(dice.choice((0, 0, 0, 0, 0, 1, 1, 2))):
+        for at in range(dice.choice((0, 0, 0, 0, 1, 1, 1, 2))):
             self._add_builtin(steps, at, graph=graph, fails=pivot is None)
         if pivot is None and self._happens(12):
             self.add_list(steps, 0, graph=graph)
@@ -177,13 +226,13 @@ class _Drawing:
         """A step that sleeps, waits for an event, asks or computes, at any place. ``fails``: a time-out may fail it."""
         dice = self._dice
         value: Any = {"value": "nothing"}
-        word = dice.choice(("sleep", "wait", "wait", "ask", "ask", "compute"))
-        body: Any = {
+        word = dice.choice(("sleep", "wait", "wait", "wait", "ask", "ask", "compute"))
+        bodies: dict[str, Any] = {
             "sleep": round(dice.uniform(0.0, 1.5), 3),
-            "wait": {"event": EVENT},
             "ask": {"question": "How does it go on?", "options": list(OPTIONS)},
             "compute": {"add": [number, "0.5"]},
-        }[word]
+        }
+        body = self._awaited() if word == "wait" else bodies[word]
         bounded = self._happens(40)
         then: Any = "fail" if fails and self._happens(40) else dice.choice((value, "continue"))
         if bounded and word == "wait":
@@ -194,14 +243,26 @@ class _Drawing:
                 "on_timeout": {"value": OPTIONS[0]} if then == value else then,
             }
         step: dict[str, Any] = {"step_id": f"b{number}", word: body}
-        bound = {"params": {"item": f"$output.step_b{number}.id", "luck": self._luck(fails=False)}}
-        if bounded and word == "wait" and self._happens(60):
+        several = word_of(body) if word == "wait" else ""
+        event = f"$output.step_b{number}{'.payload' if several else ''}.id"
+        bound = {"params": {"item": event, "luck": self._luck(fails=False)}}
+        if (bounded or several) and word == "wait" and self._happens(60):
             body["on_late"] = {"tool": f"book_{dice.choice(('keyed', 'probed'))}", **bound}
         if word == "wait" and fails and self._happens(50):
-            params = {"ref": f"$output.step_b{number}.id", "luck": self._undo_luck()}
+            undone = f"$output.step_b{number}[0].payload.id" if several == "all" else event
+            params = {"ref": undone, "luck": self._undo_luck()}
             step["rollback"] = {"tool": f"undo_{dice.choice(('keyed', 'probed'))}", "params": params}
             step["rollback"] |= self._patience(params["luck"])
         self._insert(steps, step, dice.randint(0, len(steps)), graph=graph)
+
+    def _awaited(self) -> dict[str, Any]:
+        """What a step waits for: one event, the first of several, or all of them."""
+        dice = self._dice
+        if self._happens(50):
+            return {"event": EVENT}
+        channels = dice.sample(CHANNELS, dice.choice((1, 2, 2, 2, 3)))
+        events = [{"event": name, **({"key": f"{self._name}{end}"} if end else {})} for name, end in channels]
+        return {dice.choice(SEVERAL): events}
 
     def add_list(self, steps: list[dict[str, Any]], number: int, *, graph: bool) -> None:
         """A step for each item of a list; then the first item that fits, and a call for it."""

@@ -14,7 +14,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import agent, child_laws, late_laws, list_laws, plan_laws, plans, session_laws, ticking, value_laws
+from chaos import (
+    agent,
+    child_laws,
+    event_laws,
+    late_laws,
+    list_laws,
+    plan_laws,
+    plans,
+    session_laws,
+    ticking,
+    value_laws,
+)
 from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.values import Entry, read_log, values_path
@@ -164,13 +175,14 @@ class Checking:
 
     async def _plan(self, told: Told, plan: Mapping[str, Any]) -> list[str]:
         saga_id = told.body["saga_id"]
-        events = await self._coordinator.events(plans.EVENT, saga_id)
+        channels = plans.channels(plan, saga_id) or [(plans.EVENT, saga_id)]
+        events = [event for channel in channels for event in await self._coordinator.events(*channel)]
         errand = plans.errand(self._share.seed, self._numbers[saga_id])
         wrong = [*self._ledger.compare(child_laws.own_steps(told.body, plan), plan)]
         wrong += [*_blind_repeats(plan, told), *self._value_laws(told)]
         wrong += plan_laws.breaches(plan, errand.events, self._ledger, told, events)
         wrong += list_laws.breaches(plan, told)
-        self._found.figures.update(plan_laws.figures(told) + list_laws.figures(told))
+        self._found.figures.update(plan_laws.figures(told) + list_laws.figures(told) + event_laws.figures(plan, told))
         return wrong + await self._children(told, plan) + await self._late_sagas(told, plan, events)
 
     async def _late_sagas(self, told: Told, plan: Mapping[str, Any], events: Sequence[ListedEvent]) -> list[str]:

@@ -12,13 +12,18 @@ import pytest
 from chaos import plans
 from saga_engine import Coordinator
 from saga_engine.core import images
+from saga_engine.core.evolve import events
 from saga_engine.core.images import Image
 from saga_engine.core.state import State
+from saga_engine.core.state_values import StepState
 from saga_engine.core.steps import each as each_steps
+from saga_engine.core.steps import wait
 from saga_engine.plan import compiler, compute
-from saga_engine.runtime import image_reader
+from saga_engine.runtime import image_reader, listening
 from saga_engine.runtime.image_reader import ImageReader
+from saga_engine.stores.events import RedisEvents
 from tests import small_chaos
+from tests.core.engine_mutants import both, rewrite
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the external system listens on a Unix socket")
 
@@ -171,8 +176,8 @@ def _late(step: str) -> dict[str, Any]:
 
 def sent(seed: int, number: int) -> plans.Errand:
     """One event in time, then another one after the end, which comes twice."""
-    events = (plans.Sending("b0", "early", 0.0, ("b0-e1",)), plans.Sending("b1", "late", 0.0, ("b1-e1", "b1-e1")))
-    return plans.Errand(events, undo=False, accept=False)
+    sendings = (plans.Sending("b0", "early", 0.0, ("b0-e1",)), plans.Sending("b1", "late", 0.0, ("b1-e1", "b1-e1")))
+    return plans.Errand(sendings, undo=False, accept=False)
 
 
 def has_no_lanes(patch: pytest.MonkeyPatch) -> None:
@@ -233,3 +238,85 @@ async def test_a_wrong_list_choice_or_late_event_is_found_out(
     if not sentence:
         assert found.figures["late events handled"] == 4
         assert (found.figures["lists"], found.figures["items"]) == (4, 20)
+
+
+# --- waits for several events ----------------------------------------------------------------------------------------
+
+
+def several(seed: int, number: int) -> dict[str, Any]:
+    """Waits for all of two events, for the first of two, and for two of which one comes before the saga turns around."""
+    saga = plans.saga_id(seed, number)
+    paid, card = ([{"event": name}, {"event": name, "key": f"{saga}/2"}] for name in (plans.EVENT, "chaos.card"))
+    late = {"tool": "book_keyed", "params": {"item": "$output.step_b2.payload.id"}}
+    refused = {"tool": "book_keyed", "params": {"item": "no", "luck": "refuse"}, "kind": "pivot"}
+    return {
+        "steps": [
+            {"step_id": "b0", "wait": {"all": paid}, "depends_on": []},
+            {"step_id": "b1", "wait": {"first": card}, "depends_on": ["b0"]},
+            {"step_id": "b2", "wait": {"all": paid, "on_late": late}, "depends_on": ["b1"]},
+            {"step_id": "b3", "wait": card[0], "depends_on": ["b1"]},
+            {"step_id": "no", **refused, "depends_on": ["b3"]},
+        ]
+    }
+
+
+def several_sent(seed: int, number: int) -> plans.Errand:
+    """Both events for ``b1`` are there early, and half of what ``b2`` waits for comes before the saga turns around."""
+    sendings = (
+        plans.Sending("b1", "early", 0.0, ("b1-e1",), ("chaos.card", "")),
+        plans.Sending("b1", "early", 0.0, ("b1-e1",), ("chaos.card", "/2")),
+        plans.Sending("b0", "waiting", 0.0, ("b0-e1", "b0-e1"), (plans.EVENT, "/2")),
+        plans.Sending("b0", "waiting", 0.3, ("b0-e1",)),
+        plans.Sending("b2", "waiting", 0.0, ("b2-e1",), (plans.EVENT, "/2")),
+        plans.Sending("b3", "waiting", 0.3, ("b3-e1",), ("chaos.card", "")),
+    )
+    return plans.Errand(sendings, undo=False, accept=False, settles=True)
+
+
+ends_with_any = both(
+    rewrite(wait, "came", ("len(found) < len(wait.events())", "False")),
+    rewrite(events, "event_taken", ('(len(wait.events()) if wait.word == "all" else 1)', "1")),
+)
+sorts_by_arrival = rewrite(wait, "came", ("sorted(found)", "found"))
+
+
+def takes_each_at_once(patch: pytest.MonkeyPatch) -> None:
+    async def arrived(self: RedisEvents, channel: Any, waiter: Any, event: str, *, keep_ms: int, again_ms: int) -> None:
+        await self.over(channel, waiter, keep_ms=keep_ms, taken=event)
+
+    patch.setattr(RedisEvents, "arrived", arrived)
+
+
+def takes_all_of_the_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StepState, "took", lambda self, *_: self.event)
+
+
+def tells_nothing_of_what_came_in_vain(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(listening, "late_call", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        pytest.param(None, "", id="whole"),
+        pytest.param(ends_with_any, "ended with 1 of the 2", id="any event ends a wait for all"),
+        pytest.param(sorts_by_arrival, " with [", id="in the order in which they came"),
+        pytest.param(takes_each_at_once, "the store says by", id="what came in vain is taken"),
+        pytest.param(takes_all_of_the_first, "the store says by", id="all events of a wait for the first are taken"),
+        pytest.param(tells_nothing_of_what_came_in_vain, "its on_late was not called", id="what came in vain is lost"),
+    ],
+)
+async def test_an_event_of_several_that_is_lost_or_counts_twice_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Breaking | None, sentence: str
+) -> None:
+    """All of them end a wait for all, one ends a wait for the first, and what came in vain is given back."""
+    monkeypatch.setattr(plans, "plan", several)
+    monkeypatch.setattr(plans, "errand", several_sent)
+    if broken:
+        broken(monkeypatch)
+    found = await small_chaos.run(tmp_path, SEED, range(1 if broken else 4))
+    said = [each for breaches in found.breaches.values() for each in breaches]
+    assert (not said) if not sentence else any(sentence in each for each in said), said
+    if not sentence:
+        figures = ("ended by all", "ended by first", "events that came in vain", "late events handled")
+        assert [found.figures[name] for name in figures] == [4, 4, 4, 4]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chaos import child_laws, injector, plan_laws, plans, stuck, verdict
+from chaos import child_laws, event_laws, injector, plan_laws, plans, stuck, verdict
 from chaos.told import Told
 from chaos.tools import make_tools
 from saga_engine import Coordinator
@@ -23,7 +23,7 @@ from saga_engine.core import records
 from saga_engine.core import transitions as t
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.ports import Channel, ListedEvent
+from saga_engine.ports import Channel, ListedEvent, Waiter
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.polling import eventually
 
@@ -37,6 +37,9 @@ KINDS = (
     "gone on from",
     "waits",
     "ended by event",
+    "ended by first",
+    "ended by all",
+    "events that arrived",
     "ended by timer",
     "asked by the plan",
     "finally",
@@ -133,6 +136,7 @@ _BEFORE = _CALLED | {"step_id": "s0", "output": {"ref": "i0"}}
 _WHEN = {"value": {"$first": ["$output.step_s0.ref", "none"]}, "op": "==", "to": "i0"}
 _WAIT = {"step_id": "b0", "wait": {"event": plans.EVENT}}
 _WAITED = {"k": "StepSucceeded", "step": "b0", "via": "event", "source": "b0-e1", "output": {"id": "b0-e1"}, "at": 9}
+_WAITS = {"k": "StepWaiting", "step": "b0", "at": 8}
 _SENT = (plans.Sending("b0", "early", 0.0, ("b0-e1", "b0-e1")),)
 _ASK = {"step_id": "b0", "ask": {"question": "?", "options": list(plans.OPTIONS)}}
 _ANSWERED = {
@@ -203,10 +207,14 @@ def _told(*steps: dict[str, Any], history: Any = (), **report: Any) -> Told:
             "waited until 50, and went on at 49",
             id="slept too short",
         ),
-        pytest.param([_WAIT], _told(_ANSWERED, history=[_WAITED]), (_event("b0-e1", "taken"),), "", id="event"),
+        pytest.param([_WAIT], _told(_ANSWERED, history=[_WAITS, _WAITED]), (_event("b0-e1", "taken"),), "", id="event"),
         pytest.param([_WAIT], _told(_ANSWERED, history=[_WAITED]), (), "known 0 times", id="an event is lost"),
         pytest.param(
-            [_WAIT], _told(_ANSWERED, history=[_WAITED]), (_event("b0-e1", "kept"),), "the store says", id="taken twice"
+            [_WAIT],
+            _told(_ANSWERED, history=[_WAITS, _WAITED]),
+            (_event("b0-e1", "kept"),),
+            "the store says",
+            id="taken twice",
         ),
         pytest.param([_WAIT], _told(_ANSWERED), (_event("b0-e1", "held"),), "has ended", id="an event is held"),
         pytest.param([_ASK], _told(_ANSWERED, history=[_END]), (), "", id="ask"),
@@ -222,6 +230,80 @@ def test_the_laws_of_the_kinds_of_steps_can_fail(
     ledger = OutsideLedger(tmp_path / "world.db")
     sent = _SENT if events or "known" in sentence else ()
     found = list(plan_laws.breaches(body, sent, ledger, told, events))
+    assert (not found) if not sentence else any(sentence in each for each in found), found
+
+
+_ALL = [{"event": name, **({"key": f"saga{end}"} if end else {})} for name, end in plans.CHANNELS[:2]]
+_CAME = [
+    {"event": plans.EVENT, "key": f"saga{end}", "payload": {"id": f"e1{other}"}}
+    for end, other in (("", ""), ("/2", "-other"))
+]
+_BEGUN = {"k": "StepWaiting", "step": "b0", "due_ms": None, "at": 1}
+_FIRST_CAME = {"k": "EventArrived", "step": "b0", "entry": 0, "source": "e1", "output": {"id": "e1"}, "at": 5}
+_BOTH_CAME = {"k": "StepSucceeded", "step": "b0", "via": "event", "entry": 1, "source": "e1", "output": _CAME, "at": 9}
+_VAIN = {"step_id": "b0", "status": "FAILED", "via": None}
+
+
+def _listed(*dispositions: str) -> tuple[ListedEvent, ...]:
+    waiter = Waiter("saga", "b0")
+    return tuple(
+        ListedEvent(Channel(name, f"saga{end}"), "e1", 1, disposition, waiter, b"")  # type: ignore[arg-type]
+        for (name, end), disposition in zip(plans.CHANNELS, dispositions, strict=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "history", "events", "sentence"),
+    [
+        pytest.param("all", [_BEGUN, _FIRST_CAME, _BOTH_CAME], ("taken", "taken"), "", id="all"),
+        pytest.param("all", [_BEGUN, _FIRST_CAME, {"k": "StepFailed", "step": "b0"}], ("handled",), "", id="in vain"),
+        pytest.param(
+            "all", [_BEGUN, _FIRST_CAME, _FIRST_CAME, _BOTH_CAME], ("taken",) * 2, "event 0 twice", id="twice"
+        ),
+        pytest.param("all", [_BEGUN, _BOTH_CAME], ("kept", "taken"), "ended with 1 of the 2", id="one of all"),
+        pytest.param("all", [_BEGUN, _FIRST_CAME], ("taken",), "the store says by", id="taken as it came"),
+        pytest.param("all", [_BEGUN, _FIRST_CAME], ("late",), "its on_late was not called", id="lost to on_late"),
+        pytest.param("all", [_BEGUN, _FIRST_CAME], ("held",), "is held for a step", id="held for ever"),
+        pytest.param("all", [_FIRST_CAME], ("late",), "which does not wait", id="no wait"),
+        pytest.param("all", [_BEGUN | {"due_ms": 5}, _FIRST_CAME], ("late",), "was over at 5", id="after the time-out"),
+        pytest.param(
+            "all",
+            [_BEGUN, {"k": "CompensationStarted"}, _FIRST_CAME],
+            ("late",),
+            "which does not wait",
+            id="after the turn",
+        ),
+        pytest.param(
+            "all",
+            [_BEGUN, _FIRST_CAME, _BOTH_CAME | {"output": _CAME[::-1]}],
+            ("taken", "taken"),
+            "with [",
+            id="in another order",
+        ),
+        pytest.param("first", [_BEGUN, _BOTH_CAME | {"output": _CAME[1]}], ("late", "taken"), "", id="first"),
+        pytest.param(
+            "first",
+            [_BEGUN, _BOTH_CAME | {"output": _CAME[1]}],
+            ("taken", "taken"),
+            "the store says by",
+            id="two first",
+        ),
+        pytest.param(
+            "first",
+            [_BEGUN, _BOTH_CAME | {"entry": 0, "output": _CAME[1]}],
+            ("taken",),
+            "with {",
+            id="the first is said to be another one",
+        ),
+        pytest.param("first", [_BEGUN, _FIRST_CAME], ("late",), "goes on waiting", id="first goes on"),
+    ],
+)
+def test_the_laws_of_several_events_can_fail(word: str, history: Any, events: Any, sentence: str) -> None:
+    """The verdict names an engine that loses an event, counts one twice, or goes on with too few or too many."""
+    wait = {word: _ALL, "on_late": {"tool": "book_keyed", "params": {}}}
+    ended = any(record["k"] == "StepSucceeded" for record in history)
+    told = _told(_VAIN | ({"status": "SUCCEEDED", "via": "event"} if ended else {}), history=history)
+    found = list(event_laws.breaches({"steps": [{"step_id": "b0", "wait": wait}]}, (), told, _listed(*events)))
     assert (not found) if not sentence else any(sentence in each for each in found), found
 
 
