@@ -136,7 +136,7 @@ async def _events(engine: Coordinator, sagas: int, events: int) -> dict[str, flo
 
 async def measure(folder: str, sagas: int, idle_s: float, events: int) -> dict[str, Any]:
     """All figures of one store."""
-    async with Coordinator.open(f"embedded://{folder}", [note, forget]) as engine:
+    async with Coordinator.open(f"embedded://{folder}", [note, forget], lease_s=60) as engine:
         worker = asyncio.create_task(engine.work(concurrency=64))
         await asyncio.sleep(1)
         empty = await _idle(folder, idle_s)

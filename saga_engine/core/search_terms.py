@@ -17,7 +17,7 @@ _MAX_TOOLS: Final = 200
 def terms_of(state: State) -> Sequence[str]:
     """The terms of a saga."""
     name = [named(state.plan.name)] if state.plan.name else []
-    return [ANY, *name, *map(tagged, state.tags), *map(calling, _tools_from(state, 0)[:_MAX_TOOLS])]
+    return [ANY, *name, *map(tagged, state.tags), *_of_tools(state)]
 
 
 def terms_from(state: State, start: int) -> Sequence[str]:
@@ -26,6 +26,14 @@ def terms_from(state: State, start: int) -> Sequence[str]:
     before, steps = range(start - 1, -1, -1), state.plan.steps
     new = [tool for tool in _tools_from(state, start) if not any(steps[at].tool == tool for at in before)]
     return [calling(tool) for tool in new[: max(_MAX_TOOLS - start, 0)]]
+
+
+def _of_tools(state: State) -> Sequence[str]:
+    """The terms of the plan's tools, found once for all sagas of a plan; a plan that grows gets more steps."""
+    plan = state.plan
+    if plan.tool_terms is None or plan.tool_terms[0] != len(plan.steps):
+        plan.tool_terms = (len(plan.steps), tuple(map(calling, _tools_from(state, 0)[:_MAX_TOOLS])))
+    return plan.tool_terms[1]
 
 
 def _tools_from(state: State, start: int) -> list[str]:

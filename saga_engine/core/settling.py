@@ -90,7 +90,7 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
     bound = template.bound
     # Params are checked again if the call binds values, which nobody could check at submission, or if the tool's
     # declaration is another one than at submission (scenarios forward-missing-output, tool-changed).
-    changed = state.changed(spec.name, spec.digest)
+    changed = state.tools.get(spec.name, spec.digest) != spec.digest  # as ``State.changed``, without a call of its own
     params: Any = None
     if bound or changed:
         try:
@@ -107,7 +107,7 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         at=now,
         step=step.key,
         direction=direction,
-        attempt=at.call(direction).attempt + 1,
+        attempt=(at.forward if direction == FORWARD else at.call(direction)).attempt + 1,
         params=params if bound else None,
         fallback=at.using if direction == FORWARD else 0,
         call=number,

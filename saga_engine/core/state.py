@@ -338,7 +338,9 @@ class State:
     def serving(self, index: int, direction: Direction) -> CompiledCall:
         """What is called for a step in one direction: its current forward call, or that call's undo."""
         if direction != FORWARD:
-            return self.rollback(index)
+            rollback = self.rollback_of(index)
+            assert rollback is not None
+            return rollback
         using = self.steps[index].using  # as in ``acting``, for each call: without a call of its own
         step = self.plan.steps[index]
         return step.fallbacks[using - 1] if using else step

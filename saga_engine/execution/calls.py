@@ -34,8 +34,8 @@ def call_of(
     """All facts about a call for a tool and its guards; ``direction`` is ``probe`` for a probe."""
     index, way = effect.step, effect.direction
     plan = state.plan
-    step, made = plan.steps[index], state.steps[index].call(way)
-    backward = way != FORWARD
+    step, at, backward = plan.steps[index], state.steps[index], way != FORWARD
+    made = at.call(way) if backward else at.forward
     return Call(
         state.saga_id,
         step.key,

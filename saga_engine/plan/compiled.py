@@ -383,6 +383,8 @@ class CompiledPlan:
     images: bool = False
     #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
     secrets: tuple[str, ...] = ()
+    #: The search terms of its tools, once they were needed, and of how many steps (``core.search_terms``).
+    tool_terms: tuple[int, Sequence[str]] | None = field(default=None, init=False, compare=False)
 
     def calls(self) -> Iterator[CompiledCall]:
         """Every call that the plan may make, forward and backward."""

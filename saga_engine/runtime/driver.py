@@ -248,9 +248,10 @@ class SagaDriver(Resting):
                 if lessons:
                     records = []
                     continue
-                effects = [
-                    do for record in records if type(record) in ORDERS and (do := effects_of(self.state, record))
-                ]
+                effects: list[AnyEffect] = []
+                for record in records:
+                    if type(record) in ORDERS and (effect := effects_of(self.state, record)):
+                        effects.append(effect)  # noqa: PERF401 - for each append: without a function of its own
                 if self._images.waiting:
                     effects += self._images.reads(self._tasks.values())
                 if self.stopping:

@@ -17,6 +17,7 @@ import saga_engine.stores
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.core import decide as deciding
 from saga_engine.core import records as r
+from saga_engine.core import search_terms
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import CallTool, Done
 from saga_engine.core.evolve import evolve
@@ -366,6 +367,21 @@ def test_the_cost_of_a_step_does_not_grow_with_the_saga(wide: bool) -> None:
     assert work_per_step(2000, wide=wide) < 1.2 * work_per_step(200, wide=wide)
 
 
+def test_the_search_terms_of_a_plan_are_found_once_and_again_if_it_grows(monkeypatch) -> None:
+    """Sagas of one plan share them; a plan with one more step has those of its tool, too."""
+    found: list[int] = []
+    look = search_terms._tools_from
+    monkeypatch.setattr(search_terms, "_tools_from", lambda state, at: found.append(at) or look(state, at))
+    steps = [{"step_id": at, "tool": name, "kind": "irreversible"} for at, name in enumerate("abac")]
+    plan, longer = (compile_plan(load_plan({"steps": some}), Catalog()) for some in (steps[:3], steps))
+    sagas = [begin(r.SagaStarted(at=1, saga_id=name, plan={}, digest="d", seed="e"), plan) for name in "xy"]
+    assert [search_terms.terms_of(saga) for saga in sagas] == [["*", "tool:a", "tool:b"]] * 2
+    assert len(found) == 1
+    plan.steps.append(longer.steps[3])
+    assert search_terms.terms_of(sagas[0]) == ["*", "tool:a", "tool:b", "tool:c"]
+    assert search_terms.terms_from(sagas[0], 3) == ["tool:c"]
+
+
 class Frames:
     """Counts the calls of the engine's own Python functions, beside those of the store and of tasks by the clock.
 
@@ -408,8 +424,8 @@ async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
     async with Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as coordinator:
         forward = await frames_per_step(coordinator, ["forth"] * 50, 50, "COMPLETED")
         both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED")
-    assert forward < 71
-    assert both < 87
+    assert forward < 64
+    assert both < 82
 
 
 async def test_spans_cost_nothing_when_off_and_little_when_on(counting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import Direction
+from saga_engine.core.effects import FORWARD, Direction
 from saga_engine.core.state import State
 from saga_engine.core.state_values import StepState, Turning
 
@@ -60,7 +60,7 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
         state.waiting.pop(place, None)
     if state.doubts:
         state.doubts.pop(place, None)
-    call = step.call(direction)
+    call = step.forward if direction == FORWARD else step.call(direction)  # for each call: without one of its own
     call.doubt = None
     call.over(at)
     call.ended_at = at
