@@ -15,6 +15,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.amend import amend
+from saga_engine.cli.archive import app as archive
 from saga_engine.cli.cancel import cancel
 from saga_engine.cli.check import check
 from saga_engine.cli.command import command
@@ -98,6 +99,7 @@ app.add_typer(template, name="template", short_help="Named plans: put, list, sho
 app.add_typer(schedule, name="schedule", short_help="Templates that start by themselves.")
 app.add_typer(token, name="token", short_help="Who may use saga serve: create, list, revoke.")
 app.add_typer(keys, name="keys", short_help="Keys that seal payloads: new, list, rewrap.")
+app.add_typer(archive, name="archive", short_help="Sagas that were purged: list, show.")
 app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
 
 

@@ -38,11 +38,17 @@ def history(
     """
     import asyncio
 
-    from saga_engine.cli.output import data, document, fits, table
     from saga_engine.cli.temporal import settings_there
 
     settings = settings_there(runtime, task_queue, store)
-    records = asyncio.run(_records(settings, saga_id, full=full))
+    told(saga_id, asyncio.run(_records(settings, saga_id, full=full)), full=full, as_json=as_json)
+    return exit_codes.COMPLETED
+
+
+def told(saga_id: str, records: list[dict[str, Any]], *, full: bool, as_json: bool) -> None:
+    """Print the records of a saga."""
+    from saga_engine.cli.output import data, document, fits, table
+
     if as_json:
         document({"saga_id": saga_id, "records": records})
     else:
@@ -54,7 +60,6 @@ def history(
             # The time of day distinguishes records.
             rows = [[seq, times.clock(one["at"]), *rest] for one, (seq, _, *rest) in zip(records, rows, strict=True)]
         data(table(titles, rows, limit_chars=sys.maxsize if full else _CELL_CHARS))
-    return exit_codes.COMPLETED
 
 
 async def _records(settings: Settings, saga_id: str, *, full: bool) -> list[dict[str, Any]]:

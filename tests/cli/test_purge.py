@@ -40,6 +40,50 @@ def test_sagas_are_removed_by_hand(cli):
     assert cli("trace", "replay", str(path)).code == 0
 
 
+def test_what_was_archived_is_read_back(cli):
+    """As it was shown before, with its history; of an id that was used again the last one, with a word of the other."""
+    world(cli, '[retention]\narchive = "old"\n')
+    shown, told = cli("show", "s1", "--json").json, cli("history", "s1", "--full", "--json").json
+    assert cli("archive", "list").code == 1
+    assert cli("purge", "--older-than", "0s").code == 0
+    ran = cli("archive", "show", "s1", "--json")
+    (path,) = Path(cli.folder, "old").glob("*/s1.*.jsonl")
+    assert (ran.code, ran.json) == (0, {**shown, "file": str(path)})
+    assert cli("archive", "show", "s1", "--history", "--json").json == told
+    assert cli("archive", "show", str(path), "--json").json == ran.json
+    assert cli("archive", "show", "s2").code == 5
+    assert cli("submit", "plan.json", "--id", "s1").code == 0
+    assert cli("purge", "--older-than", "0s").code == 0
+    listed = cli("archive", "list", "--json").json
+    assert [(each["saga_id"], each["status"]) for each in listed["sagas"]] == [("s1", "COMPLETED")] * 2
+    again = cli("archive", "show", "s1")
+    assert again.code == 0
+    assert str(path) in again.stderr.replace("\n", "")
+    assert cli("archive", "list", "--limit", "1", "--json").json["has_more"] is True
+
+
+def test_a_file_that_was_changed_is_refused(cli):
+    """A flipped letter, a lost line, half a file: each is an error with its line; the list says that it does not know."""
+    world(cli)
+    assert cli("purge", "--older-than", "0s", "--archive", "old").code == 0
+    (path,) = Path(cli.folder, "old").glob("*/s1.*.jsonl")
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for changed in (
+        whole.replace(b'"n":1', b'"n":2', 1),
+        b"".join(lines[:2] + lines[3:]),
+        whole[: len(whole) // 2],
+        b"",
+    ):
+        path.write_bytes(changed)
+        ran = cli("archive", "show", "s1", "--archive", "old")
+        assert ran.code == 1
+        assert "trace-broken" in ran.stderr
+    assert cli("archive", "list", "--archive", "old", "--json").json["sagas"][0]["status"] is None
+    path.write_bytes(lines[0] + b"x" * 100_000 + b"\n" + lines[-2] + lines[-1])
+    assert cli("archive", "list", "--archive", "old", "--json").json["sagas"][0]["status"] == "COMPLETED"
+
+
 def test_the_table_is_the_default(cli):
     """Without options the rules of saga.toml count; doctor shows them, and an archive that cannot be written."""
     world(cli, '[retention]\ncompleted = "90d"\narchive = "tools.py"\n[trace]\nredact = ["params.n"]\n')

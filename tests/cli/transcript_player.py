@@ -61,6 +61,7 @@ _VOLATILE: Final = (
     (re.compile(r"\bpid \d+ on [\w.-]+"), "pid 4711 on vm"),
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}(?![0-9a-f])"), lambda found: _hex(found.group())),
     (re.compile(r"\b(Valkey|valkey|redis|Redis) \d+\.\d+\.\d+"), r"\1 9.9.9"),
+    (re.compile(r"\bold/20\d\d-\d\d-\d\d/"), "old/2026-01-02/"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "http://127.0.0.1:8800"),
     (re.compile(r"(?<![0-9A-Za-z])t[0-9a-f]{11}(?![0-9A-Za-z])"), "t0123456789a"),
     (re.compile(r"\b(saga_t0123456789a_)[A-Za-z0-9_-]{43}"), r"\1" + "x" * 43),
