@@ -13,6 +13,7 @@ from saga_engine.cli.options import DebugOption, FullOption, JsonOption
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
 
 if TYPE_CHECKING:
+    from saga_engine.core.records import AnyRecord
     from saga_engine.runtime.archived import Archived, Filed
     from saga_engine.settings import Settings
 
@@ -116,14 +117,20 @@ def show_archived(
 
 
 def _tell_history(archived: Archived, *, full: bool, as_json: bool) -> None:
-    import msgspec
-
     from saga_engine.cli.history import told
 
-    records: list[dict[str, Any]] = [
-        {"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(archived.records)
-    ]
+    records = [{"seq": seq, **_as_in_a_journal(record)} for seq, record in enumerate(archived.records)]
     told(archived.trace.saga_id, records, full=full, as_json=as_json)
+
+
+def _as_in_a_journal(record: AnyRecord) -> dict[str, Any]:
+    """A trace states each value of a record; a journal leaves out those that are what the kind has by default."""
+    import msgspec
+
+    usual = {each.name: each.default for each in msgspec.structs.fields(record)}
+    return {
+        name: value for name, value in msgspec.to_builtins(record).items() if name not in usual or usual[name] != value
+    }
 
 
 def _folder(settings: Settings, given: Path | None) -> Path:

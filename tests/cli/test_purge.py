@@ -58,7 +58,7 @@ def test_what_was_archived_is_read_back(cli):
     assert [(each["saga_id"], each["status"]) for each in listed["sagas"]] == [("s1", "COMPLETED")] * 2
     again = cli("archive", "show", "s1")
     assert again.code == 0
-    assert str(path) in again.stderr.replace("\n", "")
+    assert str(path) in again.err.replace("\n", "")
     assert cli("archive", "list", "--limit", "1", "--json").json["has_more"] is True
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_was_changed_is_refused(cli):
         path.write_bytes(changed)
         ran = cli("archive", "show", "s1", "--archive", "old")
         assert ran.code == 1
-        assert "trace-broken" in ran.stderr
+        assert "trace-broken" in ran.err
     assert cli("archive", "list", "--archive", "old", "--json").json["sagas"][0]["status"] is None
     path.write_bytes(lines[0] + b"x" * 100_000 + b"\n" + lines[-2] + lines[-1])
     assert cli("archive", "list", "--archive", "old", "--json").json["sagas"][0]["status"] == "COMPLETED"
