@@ -9,7 +9,8 @@ word. ``VERSION`` is the digest of its
 declaration as it was journalled on the day (``SagaStarted.tools`` and its likes; it covers the schemas, the effect and
 the declared version), or an empty text if none was. ``PARAMS`` are the params of the call as the journal has them:
 bindings filled in, secrets as their markers. ``UPSTREAM`` are the fingerprints of the steps of ``upstream``, sorted. A
-step that comes after one without a fingerprint has none.
+step that comes after one without a fingerprint has none. One that failed before it called anything has that of the
+params ``null``, after ``failed:``; one that was skipped the same, after ``skipped:``.
 
 So a change anywhere upstream changes all fingerprints downstream, and those of independent branches stay. docs/trace.md
 tells the same to readers in other languages.
@@ -78,7 +79,7 @@ class Fingerprints:
             made = self.of_call(state, index, ask.as_params(record))
             if made is not None:
                 self._found[index] = made
-        elif isinstance(record, r.StepWaiting) and record.on == "child" and record.direction == FORWARD:
+        elif isinstance(record, r.StepWaiting) and record.direction == FORWARD:
             index = state.plan.by_key[record.step]
             self._found.pop(index, None)
             made = self.of_call(state, index, state.plan.steps[index].params.resolve(StateScope(state)))
@@ -86,6 +87,8 @@ class Fingerprints:
                 self._found[index] = made
         elif isinstance(record, r.StepSkipped):
             self.skip(state, state.plan.by_key[record.step])
+        elif isinstance(record, r.StepFailed) and record.direction == FORWARD:
+            self.fail(state, state.plan.by_key[record.step])
         elif isinstance(record, r.StepSucceeded) and record.via in (compute.VIA, each.VIA):
             index = state.plan.by_key[record.step]
             word = state.plan.steps[index].builtin
@@ -114,6 +117,17 @@ class Fingerprints:
         made = self.of_call(state, index, None)
         if made is not None:
             self._found[index] = f"skipped:{made}"
+
+    def fail(self, state: State, index: int) -> None:
+        """The step failed. If it called nothing, what depends on it has a fingerprint all the same."""
+        if index not in self._found and (made := self.of_call(state, index, None)) is not None:
+            self._found[index] = f"failed:{made}"
+
+    def give(self, index: int, made: str | None) -> None:
+        """The step counts as having this fingerprint, whatever it calls; None: as having none."""
+        self._found.pop(index, None)
+        if made is not None:
+            self._found[index] = made
 
     def get(self, index: int) -> str | None:
         """The fingerprint of a step; None if it has none."""

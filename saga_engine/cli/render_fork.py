@@ -41,7 +41,9 @@ def fork_lines(fork: Fork) -> list[str]:
         ]
         for each in fork.plan.taken[:_MAX_LISTED]
     ]
-    rows += [[key, names[key], tools[key], "runs", "", ""] for key in fork.plan.runs[:_MAX_LISTED]]
+    passed = set(fork.plan.passed)
+    what = {True: "runs again", False: "runs"}
+    rows += [[key, names[key], tools[key], what[key in passed], "", ""] for key in fork.plan.runs[:_MAX_LISTED]]
     if rows:
         lines.append(table(["STEP", "NAME", "TOOL", "WHAT", "FROM", "FINGERPRINT"], rows, limit_chars=100))
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from saga_engine.core.state import State
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep
 
@@ -20,14 +22,15 @@ def output_is_bound(state: State, index: int) -> bool:
         return True
     # The output of an item is a part of what its list returns.
     keys = frozenset({own} if step.item is None else {own, step.item.parent_key})
-    return any(_binds(other, keys) for other in state.plan.all_steps() if other.key != own)
+    return any(binds(other, keys) for other in state.plan.all_steps() if other.key != own)
 
 
-def _binds(step: CompiledStep, keys: frozenset[str]) -> bool:
+def binds(step: CompiledStep, keys: AbstractSet[str]) -> bool:
+    """Whether anything of a step binds the output of one of these steps, with a default or without."""
     conditions = [step.when, step.failed_when]
     if step.each is not None:
         conditions.append(step.each.when)
-        if _binds(step.each.item, keys):
+        if binds(step.each.item, keys):
             return True
     if any(each is not None and keys & each.outputs for each in conditions):
         return True

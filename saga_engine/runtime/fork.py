@@ -210,10 +210,27 @@ class Forking:
                 run_from=run_from,
                 elsewhere=elsewhere,
             )
+            self._require_once(plan)
         transfer: Transfer = "done" if self._handed_to == name else "due"
         if self._old.status in SAGA_FINAL:
             transfer = "none"
         return Fork(name, self._old.saga_id, plan, submission, transfer)
+
+    def _require_once(self, plan: ForkPlan) -> None:
+        """Raises ``ForkRefused`` if effects that stay would be made a second time, and nobody asked for that."""
+        if not plan.again or plan.plan is None:
+            return
+        ids = {step.key: step.step_id for step in plan.plan.steps}
+        again, passed = ([str(ids[key]) for key in keys] for keys in (plan.again, plan.passed))
+        raise ForkRefused(
+            f"saga {self._old.saga_id} went on without {_named(passed)}, and a fork runs that again. {_named(again)} "
+            f"would run again after it, and the effect in that saga stays: it would exist twice",
+            hint=f"'--from {again[0]}' runs this step and all that depends on it again, and what exists stays; or "
+            f"change the plan so that it binds no output of what runs again",
+            saga_id=self._old.saga_id,
+            steps=[ids[key] for key in plan.again],
+            passed=[ids[key] for key in plan.passed],
+        )
 
     def _require_step(self, run_from: str | None, compiled: CompiledPlan) -> None:
         """Raises ``ForkRefused`` if what is to run anew is no step of the plan, or no call that an agent would make."""
@@ -281,6 +298,11 @@ class Forking:
         if usual.issuperset(deps):
             return written
         return {**written, "depends_on": [steps[index].step_id for index in deps]}
+
+
+def _named(steps: Sequence[str]) -> str:
+    most = ", ".join(steps[:20])
+    return f"step{'' if len(steps) == 1 else 's'} {most}{' and others' if len(steps) > 20 else ''}"
 
 
 def _other_fork(saga_id: str) -> SagaExists:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ ONCE = RetryPolicy(max_attempts=1)
 REFUSED = NotDone(ErrorInfo("full", "no rooms", retryable=False), retryable=False, definite=True)
 TOOLS = ("book", "hire", "look", "alt")
 READ = "look"
+NONE = -1
 CASES = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
 
 
@@ -55,9 +56,13 @@ class Step:
     binds: tuple[str, ...] = ()
     after: tuple[str, ...] | None = ()
     other_way: bool = False
+    goes_on: bool = False
 
-    def template(self, way: int) -> dict[str, Any]:
-        return {"x": self.x + 10 * way, **{f"of_{key}": f"$output.step_{key}.v" for key in self.binds}}
+    def template(self, way: int, lacking: Collection[str] = ()) -> dict[str, Any]:
+        """``lacking``: the steps that may have no output; what binds one has a default."""
+        bound = {key: f"$output.step_{key}.v" for key in self.binds}
+        given = {f"of_{key}": {"$first": [text, NONE]} if key in lacking else text for key, text in bound.items()}
+        return {"x": self.x + 10 * way, **given}
 
 
 Plan = tuple[Step, ...]
@@ -65,12 +70,15 @@ Plan = tuple[Step, ...]
 
 def body(plan: Plan, on_failure: str) -> dict[str, Any]:
     steps = []
+    lacking = {step.key for step in plan if step.goes_on}
     for step in plan:
-        made: dict[str, Any] = {"step_id": step.key, "tool": step.tool, "params": step.template(0)}
+        made: dict[str, Any] = {"step_id": step.key, "tool": step.tool, "params": step.template(0, lacking)}
+        if step.goes_on:
+            made["on_error"] = "continue"
         if step.after is not None:
             made["depends_on"] = list(step.after)
         if step.other_way:
-            made["fallback"] = {"tool": "alt", "params": step.template(1)}
+            made["fallback"] = {"tool": "alt", "params": step.template(1, lacking)}
         if step.tool != READ:
             made["rollback"] = {"tool": "undo", "params": {"key": "$key"}}
             if step.other_way:
@@ -88,9 +96,8 @@ def sound(steps: list[Step]) -> Plan:
             continue
         after = None if step.after is None else tuple(sorted(known.intersection(step.after)))
         binds = tuple(key for key in step.binds if key in known)
-        made.append(
-            Step(step.key, step.tool, step.x, binds, after, other_way=step.other_way and step.tool not in (READ, "alt"))
-        )
+        other_way = step.other_way and step.tool not in (READ, "alt")
+        made.append(replace(step, binds=binds, after=after, other_way=other_way))
         known.add(step.key)
     return tuple(made)
 
@@ -126,6 +133,7 @@ STEPS = st.builds(
     after=st.one_of(st.none(), REFS),
     other_way=st.booleans(),
 )
+GOING_ON = st.tuples(STEPS, st.booleans()).map(lambda drawn: replace(drawn[0], goes_on=drawn[1]))
 
 
 @st.composite
@@ -139,15 +147,14 @@ def mended(draw: st.DrawFn, plan: Plan) -> Plan:
         if change == "add":
             steps.insert(at, other)
         elif change == "twin":
-            steps.append(Step(other.key, step.tool, step.x, step.binds, step.after, other_way=step.other_way))
+            steps.append(replace(step, key=other.key))
         elif change == "remove" and len(steps) > 1:
             del steps[at]
         elif change == "swap":
             steps.insert(draw(st.integers(0, len(steps) - 1)), steps.pop(at))
         elif change in ("x", "tool", "binds", "after", "way", "key"):
             name = "other_way" if change == "way" else change
-            fields = {name: getattr(step, name) for name in Step.__dataclass_fields__}
-            steps[at] = Step(**{**fields, name: getattr(other, name)})
+            steps[at] = replace(step, **{name: getattr(other, name)})
     return sound(steps)
 
 
@@ -228,9 +235,10 @@ class Played:
 
     def tree(self, step: Step, way: int) -> str:
         """What the step is, with all that it comes after."""
-        params = {**step.template(way), **{f"of_{key}": self.did[key][1] for key in step.binds}}
+        nothing = ("failed", NONE)
+        params = {**step.template(way), **{f"of_{key}": self.did.get(key, nothing)[1] for key in step.binds}}
         tool = "alt" if way else step.tool
-        before = sorted(self.did[key][0] for key in deps(self.plan)[step.key])
+        before = sorted(self.did.get(key, nothing)[0] for key in deps(self.plan)[step.key])
         return json.dumps([tool, self.versions.get(tool, 1), sorted(params.items()), before])
 
 
@@ -283,8 +291,8 @@ FATES = st.sampled_from(["done", "done", "done", "done", "failed", "deduplicated
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    plan = sound(draw(st.lists(STEPS, min_size=1, max_size=6)))
+def cases(draw: st.DrawFn, steps: st.SearchStrategy[Step] = STEPS) -> Case:
+    plan = sound(draw(st.lists(steps, min_size=1, max_size=6)))
     on_failure = draw(st.sampled_from(["pause", "pause", "compensate"]))
     fates = {step.key: draw(FATES) for step in plan}
     outputs = {step.key: draw(st.integers(0, 1)) for step in plan}
@@ -457,6 +465,74 @@ def test_every_effect_has_one_owner(case: Case, fork_fails: bool, died_after: in
 def _writes(saga: Played, effect: str) -> bool:
     step = effect.split(":")[1]
     return next(each.tool for each in saga.plan if each.key == step) != READ
+
+
+# --- the old saga went on without a step -----------------------------------------------------------------------------
+
+
+def _needs(plan: Plan, key: str) -> set[str]:
+    """The steps whose outputs a step binds, at any depth."""
+    of = {step.key: step.binds for step in plan}
+    found: set[str] = set()
+    left = [*of[key]]
+    while left:
+        at = left.pop()
+        if at not in found:
+            found.add(at)
+            left += of[at]
+    return found
+
+
+@CASES
+@given(cases(GOING_ON))
+def test_what_is_reused_needs_nothing_that_runs_again(case: Case) -> None:
+    """It binds only what is reused; what was passed failed, and the old saga went on without it."""
+    taken = {record.step for record in case.chosen.taken}
+    old = case.old.state
+    for record in case.chosen.taken:
+        assert _needs(case.new.plan, record.step) <= taken
+        assert case.stands(record.source.partition("/")[2])
+    for key in case.chosen.passed:
+        assert key in case.chosen.runs
+    lost = sum(step.status == "FAILED" and step.settled for step in old.steps)
+    assert len(case.chosen.passed) <= lost
+
+
+@CASES
+@given(cases(GOING_ON), st.booleans(), st.integers(0, 40))
+def test_a_fork_of_what_went_on_makes_nothing_twice(case: Case, works: bool, died_after: int) -> None:
+    """The plan is as it was: nothing that stays is made again, unless the fork is refused. Its own fork runs nothing.
+
+    What came after an effect that is another saga's runs again, like that: such sagas are left out.
+
+    A fork that is chosen again while the old saga turns around takes over what was handed to it, and nothing else.
+    """
+    old = case.old
+    new = start("new", old.plan, {}, old.world)
+    chosen = _choose(old, new, None, set())
+    if chosen.again or old.lent:
+        return
+    if not old.state.ended_at:
+        old.fates = dict.fromkeys(old.fates, "done")
+        sources = [record.source.partition("/")[2] for record in chosen.taken]
+        old.add(answer(old.state, Message(id="h", kind="transfer", steps=sources, to="new"), old.now))
+        old.play(died_after)
+        again = _choose(old, new, None, set())
+        assert [record.source for record in again.taken] == [record.source for record in chosen.taken]
+        old.play()
+    new.fates = dict.fromkeys(chosen.runs, "done") if works else {key: old.fates[key] for key in chosen.runs}
+    for record in chosen.taken:
+        new.add(record)
+        new.did[record.step] = old.did[record.step]
+    new.play()
+    for step in old.plan:
+        kept = old.state.key(old.state.plan.by_key[step.key], FORWARD)
+        made = new.state.key(new.state.plan.by_key[step.key], FORWARD)
+        if step.tool != READ and kept != made:
+            assert not {kept, made} <= old.world.standing, f"{step.key} was made twice"
+    if new.state.status == "COMPLETED" and works:
+        third = _choose(new, start("third", old.plan, {}, old.world), None, set())
+        assert third.runs == []
 
 
 def test_what_made_up_for_another_step_is_not_taken_over() -> None:

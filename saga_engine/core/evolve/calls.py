@@ -192,13 +192,22 @@ def _pass_over(state: State, index: int) -> None:
 
 
 def _release_dependents(state: State, compiled: CompiledStep) -> None:
+    """What waited for the step can go on; not yet, if a fork reused the step and runs one anew that it comes after."""
     steps = state.steps
-    steps[compiled.index].settled = True
-    for dependent in compiled.dependents:
-        waiter = steps[dependent]
-        waiter.waits -= 1
-        if not waiter.waits and waiter.status == t.PENDING:
-            state.ready[dependent] = None
+    if steps[compiled.index].waits:
+        return
+    left = [compiled]
+    for each in left:  # the loop appends to it: a chain of reused steps may be long
+        steps[each.index].settled = True
+        for dependent in each.dependents:
+            waiter = steps[dependent]
+            waiter.waits -= 1
+            if waiter.waits:
+                continue
+            if waiter.status == t.PENDING:
+                state.ready[dependent] = None
+            elif waiter.effect is not None and not waiter.settled and dependent not in state.to_check:
+                left.append(state.plan.steps[dependent])
 
 
 def reused(state: State, record: r.EffectReused) -> None:
