@@ -177,6 +177,9 @@ class Server:
                 request, *streams, answer = handles
                 pid = os.fork()
                 if pid == 0:
+                    # Their objects live until the garbage is collected, and would close whatever has their numbers then.
+                    self._selector.close()
+                    self._asks.detach()
                     return _become(request, streams)
                 for handle in (request, *streams):
                     os.close(handle)

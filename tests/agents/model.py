@@ -76,7 +76,7 @@ def looks(wanted: str) -> list[tuple[str, dict[str, Any]]]:
 def results_in(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages with the results of tools, without those of the search for them."""
     told = [each for each in request["messages"] if each["role"] == "tool"]
-    return [each for each in told if not each["tool_call_id"].startswith(_LOOKED)]
+    return [each for each in told if not each.get("tool_call_id", "").startswith(_LOOKED)]
 
 
 @contextmanager
