@@ -62,7 +62,7 @@ def _slow(going: asyncio.Event) -> list[Any]:
         """Hold an item. item: its name."""
         return {"held": item}
 
-    @tool
+    @tool(timeout_s=3600)  # a slow machine makes no other saga of it
     async def unhold(held: str) -> None:
         """Give an item back, which takes a while."""
         await going.wait()
