@@ -253,7 +253,7 @@ class Supervisor:
         lease = self._lease
         if lease is not None and lease.valid():
             return lease
-        if self._opening is None:
+        if self._opening is None or self._opening.done():  # what it opened may be over before it is known to be done
             # One task for all who need it: they go on together, and share their first append.
             self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
             self._opening.add_done_callback(self._opened)
@@ -434,16 +434,18 @@ class Supervisor:
 
     async def _performer_for(self, saga_id: str) -> Performer:
         """The performer of a saga, under a valid share of the lease. Raises ``StoreUnavailable``."""
-        lease = self._lease
-        if lease is None or not lease.share_of(saga_id).valid():
-            lease = await self.lease()
-        share = lease.share_of(saga_id)
-        if not share.valid():
-            share.lose()  # its time is over, although its renewal has perhaps not noticed yet
-            if lease.lost:
-                return await self._performer_for(saga_id)
-            await lease.reopen(share.partition)
+        while True:
+            lease = self._lease
+            if lease is None or not lease.share_of(saga_id).valid():
+                lease = await self.lease()
             share = lease.share_of(saga_id)
+            if share.valid():
+                break
+            share.lose()  # its time is over, although its renewal has perhaps not noticed yet
+            if not lease.lost:
+                await lease.reopen(share.partition)
+                share = lease.share_of(saga_id)
+                break
         performer = self._performers.get(share.partition)
         if performer is None or performer.lease is not share:
             self._begun_before += 0 if performer is None else performer.begun
@@ -458,7 +460,8 @@ class Supervisor:
         return lease is None or not lease.valid() or lease.covers(partition)
 
     def _opened(self, opening: asyncio.Task[Lease]) -> None:
-        self._opening = None
+        if self._opening is opening:
+            self._opening = None
         if not opening.cancelled():
             opening.exception()  # it is raised where it is awaited; perhaps nothing awaits it any more
 

@@ -79,6 +79,8 @@ class Walk:
         self.ends: list[str] = []
 
     def __enter__(self) -> Self:
+        # Whatever a shell starts in the background ignores Ctrl-C, and so would our servers.
+        self._interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,6 +92,7 @@ class Walk:
                 said = (self._folder / f"terminal-{process.pid}.log").read_text(encoding="utf-8")
                 self.ends.append(f"{command}: ended with {code}\n{said}")
         self._serving.clear()
+        signal.signal(signal.SIGINT, self._interrupt)
 
     def follow(self, text: str) -> str:
         """The page with what its commands printed now; where that is alike, the page stays as it is."""

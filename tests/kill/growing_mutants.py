@@ -36,7 +36,7 @@ def claim_nothing() -> None:
 
 def undo_the_tool_that_was_not_used() -> None:
     """The step's own rollback, whatever served it."""
-    State.rollback = lambda self, index: self.plan.steps[index].rollback  # type: ignore[method-assign, assignment, return-value]
+    State.rollback_of = lambda self, index: self.plan.steps[index].rollback  # type: ignore[method-assign, assignment]
 
 
 def take_who_is_being_told_for_told() -> None:

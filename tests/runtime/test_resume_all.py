@@ -95,3 +95,16 @@ async def test_what_ends_one_driver_is_the_error_of_that_saga(monkeypatch, troub
     stopped = results.pop("s2")
     assert isinstance(stopped, Interrupted) if trouble.args == () else "a defect" in stopped.message
     assert [outcome.status for outcome in results.values()] == ["COMPLETED"] * 2
+
+
+async def test_a_lease_that_is_over_as_it_opens_is_opened_anew():
+    """The opening has ended, nobody was told yet, and what it opened is over: the next one opens another lease."""
+    async with Coordinator.open("memory://", [], lease_s=3600) as engine:
+        supervisor = engine.supervisor
+        over = await supervisor.lease()
+        over.lose()
+        opened = asyncio.get_running_loop().create_future()
+        opened.set_result(over)
+        supervisor._opening = opened
+        performer = await supervisor._performer_for("x")
+        assert performer.lease.valid()
