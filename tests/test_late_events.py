@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from saga_engine import Coordinator, Sensitive, tool
-from saga_engine.errors import PlanInvalid
+from saga_engine.errors import EventRefused, PlanInvalid
 from saga_engine.ports import Channel
 
 PAID = {
@@ -73,6 +73,47 @@ async def test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not(tmp
         assert (await engine.run(plan(), saga_id="t")).status == "COMPLETED"
         assert (await engine.send_event("paid", "t", {"sum": 2})).late_saga == ""
         assert (tmp_path / "refunds").read_text() == "7 $output.ada: {$key}\n"
+
+
+async def test_an_answer_to_one_wait_that_is_over_is_handled_once_past_the_waits_of_others(tmp_path: Path) -> None:
+    """No other saga gets it. The same answer again changes nothing, another one is told the way, and none is too late."""
+    async with Coordinator.open("memory://", refunds(tmp_path), on_escalation=()) as engine:
+        await engine.run(plan(key="17", timeout_s=0.02), saga_id="s")
+        await engine.submit(plan(key="17"), saga_id="other")
+        while await engine.store.event_store().first(Channel("paid", "17")) is None:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.005)
+        late = await engine.answer_wait("s", 1, {"sum": 7})
+        assert (await engine.wait(late)).status == "COMPLETED"
+        assert await engine.answer_wait("s", 1, {"sum": 7}) == late
+        with pytest.raises(EventRefused) as refused:
+            await engine.answer_wait("s", 1, {"sum": 8})
+        assert "saga event paid 17" in refused.value.hint
+        with pytest.raises(EventRefused) as refused:
+            await engine.require_waiting("s", 1)
+        assert "saga event paid 17" in refused.value.hint
+        assert (await engine.show("other")).status == "RUNNING"
+        assert await engine.answer_wait("other", 1, {"sum": 5}) == ""
+        assert (await engine.wait("other")).status == "COMPLETED"
+        with pytest.raises(EventRefused):
+            await engine.answer_wait("other", 1, {"sum": 5})
+        assert (tmp_path / "refunds").read_text() == "7 $output.ada: {$key}\n"
+
+
+async def test_a_late_answer_that_does_not_fit_or_that_nobody_here_can_handle_is_refused(tmp_path: Path) -> None:
+    """Its sender is told why: nothing is kept of it."""
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    url = f"embedded://{tmp_path}"
+    async with Coordinator.open(url, refunds(tmp_path), on_escalation=()) as engine:
+        await engine.run(plan(timeout_s=0.02, schema=schema), saga_id="s")
+        with pytest.raises(EventRefused, match="does not fit"):
+            await engine.answer_wait("s", 1, {"sum": "much"})
+    async with Coordinator.open(url, [], on_escalation=()) as engine:
+        with pytest.raises(EventRefused, match="cannot begin its on_late") as refused:
+            await engine.answer_wait("s", 1, {"sum": 7})
+        assert "saga event paid s" in refused.value.hint
+        assert (await engine.search(tags=["late-event"])).sagas == []
+        sent = await engine.send_event("paid", "s", {"sum": 7})
+        assert (sent.disposition, sent.late_saga != "") == ("late", True)
 
 
 async def test_a_late_call_that_cannot_be_made_is_a_question(tmp_path: Path) -> None:

@@ -105,6 +105,30 @@ async def test_the_first_event_ends_the_wait_and_the_others_are_late() -> None:
         assert (await engine.send_event("paid.bank", "s", {"sum": 7})).disposition == "kept"
 
 
+async def test_an_answer_to_another_event_of_a_wait_that_is_over_is_late() -> None:
+    """Its call is made; the answer that ended the wait is no late one, nor is what an ``all`` in vain has had."""
+    async with opened() as engine:
+        await engine.submit(plan({"first": [CARD, BANK], "on_late": LATE}), saga_id="s")
+        await armed(engine, ("paid.card", "s"), ("paid.bank", "s"))
+        await engine.answer_wait("s", 1, {"sum": 7}, entry=1)
+        assert (await engine.wait("s")).status == "COMPLETED"
+        late = await engine.answer_wait("s", 1, {"sum": 9}, entry=0)
+        assert (await engine.wait(late)).status == "COMPLETED"
+        assert CALLS[1:] == [("refund paid.card", 9)]
+        for entry, said in ((1, "had its end"), (None, "several events"), (2, "waits for no event")):
+            with pytest.raises(EventRefused, match=said):
+                await engine.answer_wait("s", 1, {"sum": 7}, entry=entry)
+        handle = await engine.submit(plan({"all": [CARD, BANK], "timeout_s": 0.4, "on_late": LATE}), saga_id="t")
+        await armed(engine, ("paid.card", "t"), ("paid.bank", "t"))
+        await engine.answer_wait("t", 1, {"sum": 1}, entry=0)
+        assert (await handle.wait()).status == "COMPENSATED"
+        with pytest.raises(EventRefused, match="had its end"):
+            await engine.answer_wait("t", 1, {"sum": 1}, entry=0)
+        late = await engine.answer_wait("t", 1, {"sum": 2}, entry=1)
+        assert (await engine.wait(late)).status == "COMPLETED"
+        assert CALLS[2:] == [("refund paid.bank", 2)]
+
+
 async def test_of_two_early_events_one_is_taken_and_the_other_is_late() -> None:
     """Both were there before the wait: the first of the plan's order is taken, and the money of the other goes back."""
     async with opened() as engine:

@@ -50,18 +50,20 @@ class EventMethods:
         return await self._events(detach=detach).send(name, key, payload, event_id)
 
     async def answer_wait(
-        self, saga_id: str, step_id: int | str, payload: Any = None, *, entry: int | None = None
-    ) -> None:
+        self, saga_id: str, step_id: int | str, payload: Any = None, *, entry: int | None = None, detach: bool = False
+    ) -> str:
         """Bring an event to one step that waits, whatever others wait for the same name and key.
 
         ``entry``: of a wait for several events which of them, from 0. The wait has one end: who calls this twice
-        changes nothing. Raises ``SagaNotFound``, ``EventRefused`` and ``ValueNotJson``.
+        changes nothing. After the wait its ``on_late`` handles the event, once: the id of the saga that does so is
+        returned, else an empty text. With ``detach`` a worker drives that saga; its tool must be known here. Raises
+        ``SagaNotFound``, ``EventRefused`` and ``ValueNotJson``.
         """
-        await self._events().answer(saga_id, str(step_id), payload, entry)
+        return await self._events(detach=detach).answer(saga_id, str(step_id), payload, entry)
 
     async def require_waiting(self, saga_id: str, step_id: int | str, *, entry: int | None = None) -> None:
         """Raises ``EventRefused`` unless the step waits for the event now, and ``SagaNotFound``."""
-        await self._events().waiting(saga_id, str(step_id), entry)
+        await self._events().require_waiting(saga_id, str(step_id), entry)
 
     async def events(
         self, name: str | None = None, key: str | int | None = None, *, limit: int = 100

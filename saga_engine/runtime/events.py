@@ -6,6 +6,7 @@ posted by the sender; if the sender ends first, a worker finds the event again, 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,10 +16,11 @@ import msgspec
 
 from saga_engine.core.late_events import LateCall, LatePlan, asking, with_event
 from saga_engine.core.messages import encode_message
+from saga_engine.core.records import AnyRecord, StepWaiting
 from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.steps.wait import entry_of, schema_of
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import EventName, Wait
 from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
@@ -34,7 +36,8 @@ MOST_KEPT: Final = 100
 #: A saga that has not settled an event for so long is told again.
 _TELL_AGAIN_MS: Final = 5_000
 _TELL_AT_ONCE: Final = 100
-
+#: In place of an event's id, that of what answered a wait that was over. No sender's id has it: ids are printable.
+_ANSWERED: Final = "\n"
 
 _DECODE: Final = msgspec.json.Decoder(LateCall).decode
 
@@ -103,46 +106,70 @@ class Events:
             return found._replace(late_saga=late)
         return found._replace(late_saga=late, disposition="handled")
 
-    async def waiting(self, saga_id: str, step: str, entry: int | None = None) -> tuple[State, int]:
-        """The state of a saga and the index of a step that waits for an event. Raises ``EventRefused``.
-
-        ``entry``: which of the events of a wait for several, which it does not have yet.
-        """
-        state = state_of(await read_records(self._store, saga_id))
+    async def require_waiting(self, saga_id: str, step: str, entry: int | None = None) -> None:
+        """Raises ``EventRefused`` unless the step waits for an event: ``entry`` of those of a wait for several."""
+        records = await read_records(self._store, saga_id)
+        state = state_of(records)
         index = state.plan.by_key.get(step, -1)
         wait = state.waits.get(index)
         if wait is None or wait.on != "event":
-            raise EventRefused(
-                f"step {step} of saga {saga_id} does not wait for an event",
-                hint="it may have waited, or will: see `saga show`",
-                saga_id=saga_id,
-            )
-        events = wait.events()
-        if entry is None and wait.word:
-            names = ", ".join(f"{number}: {each.event} {each.key}" for number, each in enumerate(events))
-            raise EventRefused(
-                f"step {step} of saga {saga_id} waits for several events", hint=f"say which (entry): {names}"
-            )
-        if not 0 <= (entry or 0) < len(events) or (entry is not None and not wait.word):
-            raise EventRefused(f"step {step} of saga {saga_id} waits for no event {entry}", hint="see `saga show`")
-        if entry in state.steps[index].came:
-            raise EventRefused(
-                f"step {step} of saga {saga_id} has its event {entry} already", hint="it waits for others"
-            )
-        return state, index
+            raise _waits_not(state, index, step, _waited(records, step))
+        _named(saga_id, step, wait, entry)
+        _require_absent(state, index, entry)
 
-    async def answer(self, saga_id: str, step: str, payload: Any, entry: int | None = None) -> None:
+    async def answer(self, saga_id: str, step: str, payload: Any, entry: int | None = None) -> str:
         """Bring a payload to one wait, past the others of its channel. Raises ``EventRefused``.
 
-        ``entry``: which of the events of a wait for several.
+        ``entry``: which of the events of a wait for several. If the wait is over without its event, its ``on_late``
+        handles the payload, once; then the id of the saga that does so is returned, else an empty text.
         """
-        state, index = await self.waiting(saga_id, step, entry)
-        if wrong := misfit(schema_of(state, index, entry or 0), payload):
-            raise EventRefused(f"the payload does not fit what the step that waits expects: {wrong}")
-        channel, event = _checked(*state.waits[index].events()[entry or 0], payload, None)
+        records = await read_records(self._store, saga_id)
+        state = state_of(records)
+        index = state.plan.by_key.get(step, -1)
+        wait = state.waits.get(index)
+        if wait is None or wait.on != "event":
+            over = _waited(records, step)
+            if over is None or not _awaits_late(state, index):
+                raise _waits_not(state, index, step, over)
+            channel, event = _checked(*_named(saga_id, step, over, entry), payload, None)
+            return await self._answer_late(state, index, channel, event, entry)
+        channel, event = _checked(*_named(saga_id, step, wait, entry), payload, None)
+        _require_absent(state, index, entry)
+        _require_fits(state, index, payload, entry)
         message = message_of(channel, Waiter(saga_id, step), event)
         await self._store.post(saga_id, encode_message(message), spare_ms=0)
         self._supervisor.notify(saga_id)
+        return ""
+
+    async def _answer_late(
+        self, state: State, index: int, channel: Channel, event: StoredEvent, entry: int | None
+    ) -> str:
+        """Begin the saga that handles the payload for a wait that is over: one wait has one for each of its events."""
+        saga_id, step = state.saga_id, state.plan.steps[index].key
+        left = left_by(state, index, channel)
+        if not left.about or entry in state.steps[index].came:
+            raise EventRefused(
+                f"the wait of step {step} of saga {saga_id} had its end", hint=_by_name(channel), saga_id=saga_id
+            )
+        payload = msgspec.json.decode(event.payload)
+        _require_fits(state, index, payload, entry)
+        call = _DECODE(left.about)
+        late = call.saga_id(_ANSWERED, *channel)
+        try:
+            await self._begin_call(call, call.output(*channel, payload), late)
+        except PlanInvalid as error:
+            raise EventRefused(
+                f"the wait is over, and this process cannot begin its on_late: {error.message}",
+                hint=_by_name(channel),
+                saga_id=saga_id,
+            ) from error
+        except SagaExists as error:
+            raise EventRefused(
+                f"step {step} of saga {saga_id} waits no more, and saga {late} handles another answer",
+                hint=_by_name(channel),
+                saga_id=saga_id,
+            ) from error
+        return late
 
     async def listed(self, name: str | None, key: str | int | None, limit: int) -> Sequence[ListedEvent]:
         """The events of a name and key, or of all, the last ones first. Raises ``EventRefused`` for no key."""
@@ -173,16 +200,18 @@ class Events:
         call = _DECODE(receipt.about)
         payload = call.output(*due.channel, msgspec.json.decode(receipt.payload))
         late = call.saga_id(due.event, *due.channel)
-        try:
-            try:
-                await self._begin_late(with_event(call, payload), late)
-            except (BindingUnresolved, PlanInvalid) as error:
-                if any(problem.code == "tool-unknown" for problem in getattr(error, "problems", ())):
-                    raise  # another process has it
-                await self._begin_late(asking(call, payload, error.message), late)
-        except SagaExists:
-            pass  # another process made something else of it: the call, or the question
+        with contextlib.suppress(SagaExists):  # another process made something else of it: the call, or the question
+            await self._begin_call(call, payload, late)
         await self._store.event_store().handled(due.channel, due.event, keep_ms=EVENT_KEEP_MS)
+
+    async def _begin_call(self, call: LateCall, payload: Any, late: str) -> None:
+        """Begin the saga that handles a late event. Raises ``PlanInvalid`` if this process has no such tool."""
+        try:
+            await self._begin_late(with_event(call, payload), late)
+        except (BindingUnresolved, PlanInvalid) as error:
+            if any(problem.code == "tool-unknown" for problem in getattr(error, "problems", ())):
+                raise  # another process has it
+            await self._begin_late(asking(call, payload, error.message), late)
 
     async def _deliver(self, due: DueEvent, receipt: Receipt) -> None:
         """Post a held event to its saga; or settle it, if the saga is gone or has ended."""
@@ -249,3 +278,60 @@ def _checked(name: str, key: str | int, payload: Any, event_id: str | None) -> t
             hint="send a reference to it",
         )
     return channel, StoredEvent(chosen, data)
+
+
+def _waited(records: Sequence[AnyRecord], step: str) -> Wait | None:
+    """The last wait of a step for events, which may be over; None: it has not waited."""
+    for record in reversed(records):
+        if isinstance(record, StepWaiting) and record.step == step:
+            return Wait("event", None, record.about) if record.on == "event" else None
+    return None
+
+
+def _awaits_late(state: State, index: int) -> bool:
+    """Whether a step that waits no more has a call for a late event."""
+    return index >= 0 and state.plan.steps[index].late is not None
+
+
+def _waits_not(state: State, index: int, step: str, over: Wait | None) -> EventRefused:
+    """The refusal of an event for a step that does not wait, with what can be done about it."""
+    saga_id = state.saga_id
+    if over is None:
+        message, hint = f"step {step} of saga {saga_id} does not wait for an event", "it may later: see `saga show`"
+    else:
+        message, hint = f"step {step} of saga {saga_id} waits for an event no more", "see `saga show`"
+        event = over.events()[0]
+        if _awaits_late(state, index):
+            hint = f"its on_late handles what comes too late: {_by_name(Channel(*event))}"
+    return EventRefused(message, hint=hint, saga_id=saga_id)
+
+
+def _by_name(channel: Channel) -> str:
+    """The way on which an event reaches whatever waits for it, or has waited."""
+    return f"send another event under its name and key: `saga event {channel.name} {channel.key} PAYLOAD`"
+
+
+def _named(saga_id: str, step: str, wait: Wait, entry: int | None) -> EventName:
+    """The event of a wait that is meant. Raises ``EventRefused``."""
+    events = wait.events()
+    if entry is None and wait.word:
+        names = ", ".join(f"{number}: {each.event} {each.key}" for number, each in enumerate(events))
+        raise EventRefused(
+            f"step {step} of saga {saga_id} waits for several events", hint=f"say which (entry): {names}"
+        )
+    if not 0 <= (entry or 0) < len(events) or (entry is not None and not wait.word):
+        raise EventRefused(f"step {step} of saga {saga_id} waits for no event {entry}", hint="see `saga show`")
+    return events[entry or 0]
+
+
+def _require_absent(state: State, index: int, entry: int | None) -> None:
+    if entry in state.steps[index].came:
+        step = state.plan.steps[index].key
+        raise EventRefused(
+            f"step {step} of saga {state.saga_id} has its event {entry} already", hint="it waits for others"
+        )
+
+
+def _require_fits(state: State, index: int, payload: Any, entry: int | None) -> None:
+    if wrong := misfit(schema_of(state, index, entry or 0), payload):
+        raise EventRefused(f"the payload does not fit what the step that waits expects: {wrong}")

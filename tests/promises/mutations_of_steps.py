@@ -138,6 +138,12 @@ OF_STEPS = [
             ),
         ),
     ),
+    Mutation(
+        "tests/test_late_events.py::test_an_answer_to_one_wait_that_is_over_is_handled_once_past_the_waits_of_others",
+        "each repeat of a late answer is handled by a saga of its own",
+        "saga_engine/runtime/events.py",
+        (("call.saga_id(_ANSWERED, *channel)", "call.saga_id(event.id, *channel)"),),
+    ),
     # 78
     Mutation(
         "tests/test_several_events.py::test_the_first_event_ends_the_wait_and_the_others_are_late",

@@ -143,6 +143,28 @@ async def test_a_callback_ends_its_own_wait_and_nothing_else() -> None:
         assert (await api.post("/v1/sagas/second/callbacks", {"step_id": 1}, status=422))["code"] == "event-refused"
 
 
+async def test_a_callback_after_the_wait_is_handled_by_on_late() -> None:
+    """The URL that was made for the wait works on: its payload begins the saga of the step's on_late."""
+    wait = {"event": "paid", "on_late": {"tool": "cancel", "params": {"item": "$output.step_1.item"}}}
+    async with worked() as (server, coordinator):
+        api = await server.api("submit", "read")
+        nobody = await server.api()
+        nobody.headers = {}
+        await coordinator.submit({"steps": [{"step_id": 1, "wait": wait}]}, saga_id="s", detach=True)
+        async for record in coordinator.follow("s"):
+            if record["k"] == "StepWaiting":
+                break
+        made = await api.post("/v1/sagas/s/callbacks", {"step_id": 1}, status=201)
+        path = made["url"].removeprefix(server.url)
+        await coordinator.cancel("s")
+        assert (await api.get("/v1/sagas/s", wait=60))["status"] == "COMPENSATED"
+        late = (await nobody.post(path, {"item": "room"}))["late_saga"]
+        assert (await api.get(f"/v1/sagas/{late}", wait=60))["status"] == "COMPLETED"
+        assert (await nobody.post(path, {"item": "room"}))["late_saga"] == late
+        refused = await api.post("/v1/sagas/s/callbacks", {"step_id": 1}, status=422)
+        assert "saga event paid s" in refused["hint"]
+
+
 async def test_each_event_of_a_wait_for_several_has_its_own_callback() -> None:
     """A URL is for one of them; the wait for all ends with the last one, and needs to be told which event is meant."""
     both = {"steps": [{"step_id": 1, "wait": {"all": [{"event": "a"}, {"event": "b"}]}}]}

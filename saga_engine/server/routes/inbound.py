@@ -86,10 +86,10 @@ async def called_back(incoming: Incoming) -> Answer:
     payload = _decoded(body) if body else None
     engine = incoming.desk.engine_of_tenant(tenant)
     try:
-        await engine.answer_wait(saga_id, step, payload, entry=entry)
+        late = await engine.answer_wait(saga_id, step, payload, entry=entry, detach=True)
     except SagaNotFound as error:
         raise EventRefused(f"saga {saga_id} is not there any more", hint="nothing is left to do") from error
-    return Answer({"saga_id": saga_id, "step": step}, 202)
+    return Answer({"saga_id": saga_id, "step": step, "late_saga": late}, 202)
 
 
 async def _callbacks(documents: DocumentStore) -> Callbacks:
@@ -150,7 +150,7 @@ OPERATIONS: Final = [
         scope="",
         handle=called_back,
         takes_any=True,
-        answers={202: ("Durable.", given(saga_id=TEXT, step=TEXT))},
+        answers={202: ("Durable.", given(saga_id=TEXT, step=TEXT, late_saga=TEXT))},
         refusals=(404, 422),
     ),
 ]
