@@ -56,18 +56,23 @@ def compile_plan(
     input: Mapping[str, Any] | None = None,  # noqa: A002
     undos: Mapping[str, str] | None = None,
     reads: Collection[str] | None = None,
+    input_unknown: bool = False,
 ) -> CompiledPlan:
     """Check a plan and compile it. ``input`` extends the plan's own input, key by key.
 
     Without a catalog only the structure is checked, and the declarations stay empty: enough to show a saga, not to run
     it. ``undos`` (step key to undo tool) and ``reads`` (step keys) were journalled when the saga began. They take
     precedence over the catalog, and the tools are not checked again, because the plan was accepted then. A tool that is
-    missing now leaves an empty ``spec``.
+    missing now leaves an empty ``spec``. With ``input_unknown`` bindings of input that is missing are accepted: enough
+    for the order of the steps.
 
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
     check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
-    return compile_draft(draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child))
+    made = draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child)
+    if input_unknown:
+        made.problems.ignore("binding-input-missing")
+    return compile_draft(made)
 
 
 def compile_draft(made: Draft) -> CompiledPlan:

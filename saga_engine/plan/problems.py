@@ -80,11 +80,12 @@ Path = tuple[str | int, ...]
 class Problems:
     """The problems found so far. Beyond the limit they are only counted, so that a hostile plan uses no memory."""
 
-    __slots__ = ("_listed", "_suggestions", "count")
+    __slots__ = ("_ignored", "_listed", "_suggestions", "count")
 
     def __init__(self) -> None:
         self._listed: list[Problem] = []
         self._suggestions = 0
+        self._ignored = ""
         self.count = 0
 
     def __bool__(self) -> bool:
@@ -94,8 +95,14 @@ class Problems:
         """Whether further problems are only counted: their messages need not be built."""
         return len(self._listed) >= MAX_PROBLEMS
 
+    def ignore(self, code: str) -> None:
+        """Neither list nor count what is added with this code."""
+        self._ignored = code
+
     def add(self, code: str, path: Iterable[str | int], message: str, hint: str = "") -> None:
         """Add one problem; ``path`` holds the keys and indexes from the plan's root."""
+        if code == self._ignored:
+            return
         self.count += 1
         if not self.full():
             assert code in CODES, code

@@ -155,7 +155,8 @@ class OutsideLedger:
         """Every disagreement between the engine's report and this ledger, as sentences; an empty list is agreement.
 
         ``outcome``: a ``SagaResult``, or the object that ``show --json`` prints. With ``plan`` (anything that
-        ``submit`` takes) the order of the undos is checked too.
+        ``submit`` takes) the order of the undos is checked too. Input that was given with the submission need not be
+        repeated.
         """
         body: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else outcome.to_dict()
         lines = self.lines(body["saga_id"])
@@ -354,7 +355,7 @@ def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterato
     reads = {str(step["step_id"]) for step in body["steps"] if step["kind"] == "read"}
     loaded = load_plan(plan)
     reads -= {step.key for step in loaded.steps if step.each is not None}  # only its items call something
-    compiled = compile_plan(loaded, None, undos={}, reads=reads)
+    compiled = compile_plan(loaded, None, undos={}, reads=reads, input_unknown=True)
     steps, by_key = list(compiled.steps), dict(compiled.by_key)
     for parent in [step for step in steps if step.each is not None]:  # a list does nothing itself: its items do
         count = sum(str(step["step_id"]).startswith(f"{parent.key}[") for step in body["steps"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, ToolContext, ToolError, tool
+from saga_engine import Coordinator, PlanInvalid, ToolContext, ToolError, tool
 from saga_engine.testing.ledger import OutsideLedger
 
 ROOT = Path(__file__).parents[2]
@@ -288,6 +288,24 @@ def test_an_undo_may_not_overtake_one_that_is_still_open(ledger: OutsideLedger) 
     assert ledger.compare(waiting, _CHAIN) == ["step 1 was undone before step 2, which depends on it"]
     left = report("WAIVED", first, step(2, "RESOLVED"), compensated=[1], left_in_place=[2])
     assert ledger.compare(left, _CHAIN) == []
+
+
+@pytest.mark.parametrize("count", [1, 150])
+def test_a_plan_needs_no_input_for_the_order_of_its_undos(ledger: OutsideLedger, count: int) -> None:
+    """Input that a submission gave is not in the plan; any other mistake in it is still refused."""
+    for step_id, direction in ((1, "forward"), (2, "forward"), (1, "compensate"), (2, "compensate")):
+        did(ledger, step_id, direction)
+    done = [step(n, "COMPENSATED", undo="COMPENSATED") for n in (1, 2)]
+    body = report("COMPENSATED", *done, compensated=[1, 2])
+    asked = {
+        "params": {f"p{n}": f"$input.given.p{n}" for n in range(count)},
+        "when": [{"value": "$input.go", "op": "==", "to": 1}],
+    }
+    chain = {"steps": [{**each, **asked} for each in _CHAIN["steps"]]}
+    assert ledger.compare(body, chain) == ["step 1 was undone before step 2, which depends on it"]
+    circle = {"steps": [{**chain["steps"][0], "depends_on": [2]}, chain["steps"][1] | {"depends_on": [1]}]}
+    with pytest.raises(PlanInvalid, match="depend on each other"):
+        ledger.compare(body, circle)
 
 
 async def test_the_engine_and_the_ledger_agree(ledger: OutsideLedger) -> None:
