@@ -308,6 +308,8 @@ async def test_what_is_told_before_a_plan_runs() -> None:
         assert all(f'"{key}' in text for key in keys - {"stay"} if "[" not in key)
         assert "only if its conditions hold" in text
         assert "or: set_price" in text
+        assert "wait for the first of<br/>reply.mail, key #36;input.order<br/>reply.call" in text
+        assert "wait for all of<br/>confirmed, key ada" in text
         assert not [raw for raw in RAW if raw in text]
         browser = Browser(create_app(coordinator, ServerSettings(auth="none")))
         page = await browser.send(await browser.page("/ui/plan"), "/ui/plan", plan=json.dumps(inline), do="check")

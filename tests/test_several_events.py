@@ -14,9 +14,13 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import EventRefused, PlanInvalid
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.diagram import dot, mermaid
+from saga_engine.plan.model import load_plan
 from saga_engine.ports import Channel
 from saga_engine.runtime import events as delivering
 from saga_engine.runtime.events import Events
+from saga_engine.tools.registry import ToolRegistry
 
 CALLS: list[tuple[str, Any]] = []
 SUM = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "integer"}}}
@@ -297,6 +301,30 @@ async def test_what_an_output_cannot_have_is_a_problem_of_the_plan() -> None:
             with pytest.raises(PlanInvalid) as caught:
                 await engine.run(plan(closed, f"$output.step_1{bad}"))
             assert [problem.code for problem in caught.value.problems] == ["binding-path-absent"]
+
+
+def test_a_drawing_names_the_events() -> None:
+    """One line for each, with its key; of many the first ones, and how many more."""
+    many = [{"event": f"e{number}"} for number in range(7)]
+    for wait, told in (
+        ({"event": "paid"}, "wait\\npaid"),
+        ({"first": [CARD, BANK]}, "wait for the first of\\npaid.card\\npaid.bank"),
+        (
+            {"all": [ADA, {**BOB, "key": "$input.who"}]},
+            "wait for all of\\nconfirmed, key ada\\nconfirmed, key $input.who",
+        ),
+        ({"all": many}, "wait for all of\\ne0\\ne1\\ne2\\ne3\\ne4\\nand 2 more"),
+    ):
+        compiled = compile_plan(
+            load_plan({"input": {"who": "x"}, "steps": [{"step_id": 1, "wait": wait}]}), ToolRegistry([])
+        )
+        assert f'label="1\\n{told}"' in dot(compiled)
+        assert all(escaped(line) in mermaid(compiled) for line in told.split("\\n"))
+
+
+def escaped(line: str) -> str:
+    """As Mermaid has it."""
+    return line.replace("$", "#36;")
 
 
 @pytest.mark.parametrize("word", ["first", "all"])

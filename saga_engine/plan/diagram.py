@@ -6,16 +6,22 @@ either language is escaped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.values import printable
+from saga_engine.plan.wait import awaited, several
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep
 
 _LABEL_CHARS: Final = 60
+#: So many of the events that a step waits for are named.
+_EVENTS: Final = 5
+#: How a wait for several events is told.
+_SEVERAL: Final = {"first": "wait for the first of", "all": "wait for all of"}
 #: Fill and border by status; the border alone must tell them apart where colours are not visible.
 _COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "PENDING": ("#f6f8fa", "#8c959f"),
@@ -117,6 +123,7 @@ def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
     tool = f"{call.tool}, for each item" if step.each is not None else step.tool or _builtin(step)
     named = step.name not in (step.key, call.tool or step.builtin)
     lines = [f"{step.key} · {step.name}" if named else step.key, tool]
+    lines += _events(step)
     lines += [f"or: {each.tool}" for each in step.fallbacks if each.way == "tool"]
     if step.when is not None:
         lines.append("only if its conditions hold")
@@ -140,8 +147,28 @@ def _kind(step: CompiledStep) -> str:
     return _acting(step).kind
 
 
+def _wait(step: CompiledStep) -> Mapping[str, Any] | None:
+    """What a step waits for, as the plan says it; None: it is no wait."""
+    body = step.params.raw.get("wait") if step.builtin == "wait" else None
+    return body if isinstance(body, Mapping) else None
+
+
+def _events(step: CompiledStep) -> list[str]:
+    """The events that a step waits for, a line each."""
+    body = _wait(step)
+    found = [] if body is None else awaited(body)
+    lines = [
+        f"{each['event']}, key {each['key']}" if each.get("key") is not None else each["event"]
+        for each in found[:_EVENTS]
+    ]
+    return [*lines, f"and {len(found) - _EVENTS} more"] if len(found) > _EVENTS else lines
+
+
 def _builtin(step: CompiledStep) -> str:
     """The word of a built-in step; a child saga is drawn as one step that names its own."""
+    body = _wait(step)
+    if body is not None:
+        return _SEVERAL.get(several(body), "wait")
     if step.child is None:
         return step.builtin
     keys = ", ".join(inner.key for inner in step.child.steps)

@@ -100,7 +100,7 @@ def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
 def _additions(request: PlannerRequest) -> Iterator[tuple[Prompt, dict[str, str]]]:
     """The prompts that are added to that of a request: the plan to change, then the last answer and its problems."""
     if not isinstance(request, CompensationRequest) and request.may_use:
-        lines = "\n".join(f"- {FEATURES[name].about}" for name in request.may_use)
+        lines = "\n".join(f"- {FEATURES[name].told}" for name in request.may_use)
         yield load_prompt("may_use"), {"allowed": lines}
     if isinstance(request, PlanRequest) and request.revises is not None:
         yield load_prompt("revise"), {"plan": data("plan", dict(request.revises))}

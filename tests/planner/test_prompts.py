@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from saga_engine.errors import PlannerUnavailable, Problem
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner import prompting, prompts
+from saga_engine.planner.features import FEATURES, NOT_ALLOWED, not_allowed
 from saga_engine.planner.prompts import data, load_prompt, parse_prompt
 from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair, ReplanRequest
 from tests.plan.catalog import TEXT, Catalog, closed, declare
@@ -146,6 +148,23 @@ def test_every_example_is_a_plan_of_the_format() -> None:
         # Steps of a compensation or of another way bind what stands outside of them, and count on a pivot before.
         outside = {"rollback-missing", "binding-unknown-step", "kind-retriable-before-pivot", "binding-input-missing"}
         assert {problem.code for problem in check_plan(load_plan(plan), catalog)} <= outside
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_example_of_what_else_is_allowed_is_a_plan(name: str) -> None:
+    """It passes the checks and fits the schema of the answer, but only with this leave; the prompt shows it."""
+    plan = json.loads(FEATURES[name].example)
+    tools = {step["tool"] for step in plan["steps"] if "tool" in step}
+    final = {step["tool"] for step in plan["steps"] if step.get("kind") == "irreversible"}
+    catalog = Catalog(*(declare(tool, undo=None if tool in final else "undo") for tool in tools), declare("undo"))
+    loaded = load_plan({**plan, "input": {"order": "o-7", "customer": "ada", "day": "2026-03-01"}})
+    assert check_plan(loaded, catalog) == []
+    assert [*not_allowed(loaded.steps, (name,))] == []
+    assert {problem.code for problem in not_allowed(loaded.steps, ())} == {NOT_ALLOWED}
+    jsonschema_rs.validate(prompting.plan_answer_schema((name,)), plan)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(prompting.plan_answer_schema(()), plan)
+    assert FEATURES[name].example in prompting.prompt_for(PlanRequest(GOAL, specs(), may_use=(name,)), "text").system
 
 
 def test_the_schema_in_the_prompt_is_that_of_the_plan() -> None:

@@ -185,6 +185,8 @@ async def an_agent(coordinator: Coordinator) -> None:
         assert_type(await session.sleep("P1D"), None)
         await session.saga({"steps": []}, input={"city": "Lyon"})
         await session.saga(template="leg@2")
+        await session.wait_for(first=["paid.card", {"event": "paid.bank", "key": 7}], timeout_s=60.0)
+        await session.wait_for(all_of=["a", "b"])
         await session.wait_for("paid", key=17, timeout_s=60.0, undo=("refund", {"sum": "$output.sum"}))
         point = session.savepoint()
         assert_type(point, Savepoint)
