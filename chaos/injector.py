@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, Final
 
 from chaos.line import BadLine
+from chaos.stops import Stopper
 from chaos.store import StoreServer, until
 
 _log = logging.getLogger("chaos")
@@ -35,6 +36,7 @@ FAULTS: Final[Mapping[str, int]] = {
     "operator killed": 2,
     "agents killed": 2,
     "customer killed": 2,
+    "calls stopped": 3,
 }
 _STOP_S: Final = 30.0
 #: How much of the log of a process that ended by itself is told.
@@ -132,6 +134,7 @@ class Injector:
         customer: Child,
         lines: list[BadLine],
         store: StoreServer,
+        stopper: Stopper,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -143,6 +146,7 @@ class Injector:
         self._customer = customer
         self.lines = lines
         self._store = store
+        self.stopper = stopper
         self._store_busy = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -168,6 +172,7 @@ class Injector:
             "operator killed": lambda: self._kill(self._operator),
             "agents killed": lambda: self._kill(self._agents),
             "customer killed": lambda: self._kill(self._customer),
+            "calls stopped": self.stopper.fault,
         }
         await actions[fault]()
         self.counts[fault] += 1

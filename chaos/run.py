@@ -31,6 +31,7 @@ from typing import Any, Final
 from chaos import agent, customer, operator, plans, stuck, ticking, verdict, worker, world
 from chaos.injector import FAULTS, Child, Injector, draw
 from chaos.line import BadLine
+from chaos.stops import Stopper, Window
 from chaos.store import Disk, StoreServer, die_with_parent, until
 from chaos.tools import make_tools
 from saga_engine import Coordinator, SagaError
@@ -147,8 +148,8 @@ class Run:
             await server.start()
             begun_ms = _clock_ms(server)
             async with self._world(), self._lines(server) as lines:
-                injector = self._injector(server, lines)
                 async with Coordinator.open(server.url, make_tools(), patience_s=_PATIENCE_S) as coordinator:
+                    injector = self._injector(server, lines, coordinator)
                     load = await self._play(coordinator, injector)
                 await asyncio.sleep(args.lease)  # a process that was just resumed may still do harm
                 outside = await world.Outside.ask({"op": "look"})
@@ -158,7 +159,7 @@ class Run:
                 driven_s = time.monotonic() - begun_s
                 for child in injector.children():
                     await child.end(signal.SIGKILL)
-            found = await self._check(server, begun_ms)
+            found = await self._check(server, begun_ms, injector.stopper.windows)
             if self._ended == self._known and (load["queued"] or load["timed"]):
                 injector.wrong.append(f"all sagas have ended, and the queue holds {load['queued'] + load['timed']}")
             return self._report(injector, server, disk, found, outside, driven_s, time.monotonic() - begun_s)
@@ -194,7 +195,7 @@ class Run:
             for line in lines:
                 await line.__aexit__(None, None, None)
 
-    def _injector(self, server: StoreServer, lines: list[BadLine]) -> Injector:
+    def _injector(self, server: StoreServer, lines: list[BadLine], coordinator: Coordinator) -> Injector:
         args = self._args
         workers = [
             Child(self._context, worker.main, partial(self._orders, number, lines[number].url))
@@ -220,7 +221,8 @@ class Run:
             lines[-3].url, world.Outside.path, str(self._folder / "customer.log"), args.seed, args.sagas, args.lease
         )
         served = Child(self._context, customer.main, lambda: errands, "the customer", finishes=True)
-        injector = Injector(args.seed, args.lease, workers, asked, agents, served, lines, server)
+        stopper = Stopper(coordinator, Random(f"{args.seed}:stops"))
+        injector = Injector(args.seed, args.lease, workers, asked, agents, served, lines, server, stopper)
         for child in injector.children():
             child.start()
         return injector
@@ -318,12 +320,13 @@ class Run:
 
     # --- the verdict -----------------------------------------------------------------------------------------------
 
-    async def _check(self, server: StoreServer, begun_ms: int) -> verdict.Found:
+    async def _check(self, server: StoreServer, begun_ms: int, stops: list[Window]) -> verdict.Found:
         args = self._args
         ended_ms = _clock_ms(server)
         folder = str(self._folder)
         work = [
-            verdict.Share(server.url, folder, share, args.seed, begun_ms, ended_ms, [], [], []) for share in _SHARES
+            verdict.Share(server.url, folder, share, args.seed, begun_ms, ended_ms, [], [], [], stops)
+            for share in _SHARES
         ]
         for number in range(args.sagas):
             work[world.share_of(plans.saga_id(args.seed, number))].numbers.append(number)
@@ -331,7 +334,8 @@ class Run:
             work[world.share_of(agent.session_id(args.seed, number))].sessions.append(number)
         for saga_id in self._ticks:
             work[world.share_of(saga_id)].ticks.append(saga_id)
-        found = verdict.Found(Counter({"ticks": len(self._ticks)}), {})
+        held_s = sum(window.until_s - window.from_s for window in stops)
+        found = verdict.Found(Counter({"ticks": len(self._ticks), "seconds under a stop": round(held_s)}), {})
         loop = asyncio.get_running_loop()
         with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=self._context) as pool:
             for each in asyncio.as_completed([loop.run_in_executor(pool, verdict.check, share) for share in work]):

@@ -23,9 +23,12 @@ from chaos import (
     plan_laws,
     plans,
     session_laws,
+    stop_laws,
     ticking,
     value_laws,
 )
+from chaos.stop_laws import read_requests, requests_path
+from chaos.stops import Window
 from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.values import Entry, read_log, values_path
@@ -85,6 +88,7 @@ class Share(NamedTuple):
     numbers: list[int]
     sessions: list[int]
     ticks: list[str]
+    stops: Sequence[Window] = ()
 
 
 class Found(NamedTuple):
@@ -133,6 +137,7 @@ class Checking:
         self._values: dict[str, list[Entry]] = {}  # by the saga of the plan: of its children and its undo as well
         for entry in read_log(values_path(folder, share.share)):
             self._values.setdefault(root_of(entry.register.partition("/")[0]), []).append(entry)
+        self._requests = read_requests(requests_path(folder, share.share))
         self._scripts = {each.saga_id: each for each in (agent.script(share.seed, at) for at in share.sessions)}
         self._numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
         known = {*self._scripts, *self._numbers, *share.ticks}
@@ -171,7 +176,10 @@ class Checking:
 
     def _engine(self, told: Told) -> list[str]:
         """What holds for every saga."""
-        return [*_end(told), *_journal(told, self._share), *_trace(told, self._tools)]
+        stops, requests = self._share.stops, self._requests.get(told.body["saga_id"], ())
+        self._found.figures.update(stop_laws.figures(stops, requests))
+        stopped = stop_laws.breaches(stops, requests, told)
+        return [*_end(told), *_journal(told, self._share), *_trace(told, self._tools), *stopped]
 
     async def _plan(self, told: Told, plan: Mapping[str, Any]) -> list[str]:
         saga_id = told.body["saga_id"]

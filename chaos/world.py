@@ -24,6 +24,7 @@ request whose undo has happened is refused.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from zlib import crc32
 
 import msgspec
 
+from chaos.stop_laws import requests_path
 from chaos.values import Values
 from saga_engine import ToolContext, ToolError
 from saga_engine.testing.ledger import OutsideLedger
@@ -82,6 +84,7 @@ class World:
         self._closed: dict[str, tuple[int, int, float]] = {}
         self._undone: set[tuple[str, str]] = set()
         self._values = Values(folder)
+        self._requests = [requests_path(folder, share).open("a", encoding="utf-8") for share in range(SHARES)]
         self._pending = 0
         self._turned_away = 0
 
@@ -127,6 +130,7 @@ class World:
         ctx = ToolContext(*asked["ctx"])
         ledger = self._ledgers[share_of(ctx.saga_id)]
         key, word = ctx.idempotency_key, asked["luck"]
+        self._note(ctx, asked)
         if asked["once"] is not None:
             ledger.sent(ctx, asked["tool"])
         await asyncio.sleep((crc32(key.encode()) + ctx.attempt) % 97 / 97 * _LATENCY_S)
@@ -137,6 +141,13 @@ class World:
         if word == "late":
             await asyncio.sleep(LATE_S)
         return self._apply(ledger, ctx, asked)
+
+    def _note(self, ctx: ToolContext, asked: Mapping[str, Any]) -> None:
+        """Note when the request was sent, for the law of stops."""
+        log = self._requests[share_of(ctx.saga_id)]
+        place = (ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.epoch)
+        log.write(json.dumps([*place, asked["tool"], asked["sent_s"]]) + "\n")
+        log.flush()
 
     def _apply(self, ledger: OutsideLedger, ctx: ToolContext, asked: Mapping[str, Any]) -> Reply:
         if asked["once"] is None:  # a read

@@ -18,6 +18,8 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import StepState
 from saga_engine.core.steps import each as each_steps
 from saga_engine.core.steps import wait
+from saga_engine.guards import stops as held_calls
+from saga_engine.guards.stops import Stops
 from saga_engine.plan import compiler, compute
 from saga_engine.runtime import image_reader, listening
 from saga_engine.runtime.image_reader import ImageReader
@@ -320,3 +322,61 @@ async def test_an_event_of_several_that_is_lost_or_counts_twice_is_found_out(
     if not sentence:
         figures = ("ended by all", "ended by first", "events that came in vain", "late events handled")
         assert [found.figures[name] for name in figures] == [4, 4, 4, 4]
+
+
+# --- stops -----------------------------------------------------------------------------------------------------------
+
+
+def stoppable(seed: int, number: int) -> dict[str, Any]:
+    """Some calls; then what was done is undone, while the tool of the undos is stopped."""
+    steps: list[dict[str, Any]] = [
+        {
+            "step_id": f"s{at}",
+            "tool": f"book_{kind}",
+            "params": {"item": f"i{at}", "luck": luck},
+            "rollback": {"tool": "undo_keyed", "params": {"ref": f"$output.step_s{at}.ref", "luck": luck}},
+        }
+        for at, (kind, luck) in enumerate((("keyed", "ok"), ("probed", "busy,ok"), ("keyed", "lost,ok")))
+    ]
+    refused = {"item": "no", "luck": "refuse"}
+    return {"steps": [*steps, {"step_id": "no", "tool": "book_keyed", "params": refused, "kind": "pivot"}]}
+
+
+checks_no_stop = rewrite(Stops, "lets", ("call.direction != FORWARD or call.backward", "True"))
+hears_of_no_stop = rewrite(Stops, "lets", ("self.seen.version > self.version", "False"))
+holds_undos = rewrite(Stops, "lets", ("call.direction != FORWARD or call.backward", "False"))
+
+
+_SAGA = f"saga:{plans.saga_id(SEED, 0)}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "scope", "sentence"),
+    [
+        pytest.param(None, "all", "", id="whole"),
+        pytest.param(None, "tool:book_keyed", "", id="whole, of a tool"),
+        pytest.param(None, _SAGA, "", id="whole, of a saga"),
+        pytest.param(checks_no_stop, "all", "which was stopped", id="no stop is checked"),
+        pytest.param(checks_no_stop, "tool:book_keyed", "which was stopped", id="no stop of a tool is checked"),
+        pytest.param(checks_no_stop, _SAGA, "which was stopped", id="no stop of a saga is checked"),
+        pytest.param(hears_of_no_stop, "all", "which was stopped", id="news of a stop are not read"),
+        pytest.param(holds_undos, "all", "was held by a stop", id="undos are held"),
+    ],
+)
+async def test_a_call_that_a_stop_does_not_hold_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Breaking | None, scope: str, sentence: str
+) -> None:
+    """No forward call is ordered and made while a stop covers it; undos go on, whatever is stopped."""
+    monkeypatch.setattr(plans, "plan", stoppable)
+    monkeypatch.setattr(plans, "errand", lambda *_: plans.Errand((), undo=False, accept=False))
+    monkeypatch.setattr(held_calls, "POLL_S", 0.05)
+    if broken:
+        broken(monkeypatch)
+    numbers, longest_s = range(1 if broken else 3), 15.0 if broken is holds_undos else 60.0
+    stopped = (scope, "tool:undo_keyed")
+    found = await small_chaos.run(tmp_path, SEED, numbers, longest_s=longest_s, stopped=stopped)
+    said = [each for breaches in found.breaches.values() for each in breaches]
+    assert (not said) if not sentence else any(sentence in each for each in said), said
+    if not sentence:
+        assert found.figures["sent under a stop"] == 0
+        assert found.figures["undone under a stop"] >= 3
