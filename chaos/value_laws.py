@@ -123,7 +123,26 @@ def _looked(told: Told, mine: Sequence[Entry]) -> Iterator[str]:
             and entry.at_ms >= intent.since_ms
         ]
         if value_of(intent.image) not in seen:
-            yield f"step {intent.step}: its before-image is {intent.image}, and its owner saw {seen}"
+            yield (
+                f"step {intent.step}: its before-image is {intent.image}, and its owner saw {seen} "
+                f"in epoch {intent.epoch} from {intent.since_ms} on; {_story(intent.step, told, mine)}"
+            )
+
+
+def _story(step_id: str, told: Told, mine: Sequence[Entry]) -> str:
+    """Everything that happened to a step and its value, with its times: such a run may not come twice."""
+    about = ("epoch", "direction", "attempt", "decision", "before", "error")
+    records = [
+        f"{each['at']} {each['k']} { ({name: each[name] for name in about if each.get(name) is not None}) }"
+        for each in told.history
+        if each.get("step") == step_id or each["k"] == "SagaResumed"
+    ]
+    entries = [
+        f"{entry.at_ms} {entry.who or 'look'} in epoch {entry.epoch}: {entry.old} -> {entry.new}"
+        for entry in mine
+        if entry.step_id == step_id
+    ]
+    return f"journal: {'; '.join(records)}; log: {'; '.join(entries)}"
 
 
 def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
@@ -146,6 +165,8 @@ def intents(history: Sequence[Mapping[str, Any]]) -> Iterator[Intent]:
             unsure.add(step)
         elif step in unsure and (record["k"] in _KEEP_DOUBT or record.get("decision") in _KEEP_DOUBT):
             pass
+        elif record["k"] == "StepDeferred" and record.get("in_doubt"):
+            unsure.add(step)  # the same call is repeated under its key when its tool is back
         elif record["k"] == "StepQueued" or record["k"] in _NEW_LOOK:
             doubtful.discard(step)
             unsure.discard(step)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from chaos import child_laws, event_laws, injector, plan_laws, plans, stuck, verdict
+from chaos import child_laws, event_laws, injector, plan_laws, plans, stuck, value_laws, verdict
 from chaos.told import Told
 from chaos.tools import make_tools
+from chaos.values import Entry
 from saga_engine import Coordinator
 from saga_engine.api.stops import stop
 from saga_engine.core import records
@@ -354,6 +355,64 @@ def _journal(*kinds: str) -> list[dict[str, Any]]:
 def test_a_blind_repeat_is_found_out(kinds: tuple[str, ...], breaches: int) -> None:
     """A call that may have happened is not made again without a reason. One that waited for a guard was not made."""
     assert len(list(verdict.blind_repeats(_journal(*kinds), {("s0", "forward", 0)}))) == breaches
+
+
+#: A look that showed what the image says, at 5 ms, by the owner of epoch 1.
+_LOOK = Entry("saga/0", "", "saga", "s0", 1, "key", 5, 0.0, 0.0, "first", "first")
+_IMAGE = {"value": {"ref": "first"}}
+
+
+@pytest.mark.parametrize(
+    ("history", "sentence"),
+    [
+        pytest.param([("StepIntended", 9, {"before": _IMAGE})], "", id="looked"),
+        pytest.param([("StepIntended", 9, {})], "without a before-image", id="no image"),
+        pytest.param(
+            [("StepRetryScheduled", 5, {}), ("StepIntended", 9, {"before": _IMAGE})], "", id="looked after it failed"
+        ),
+        pytest.param(
+            [("StepRetryScheduled", 6, {}), ("StepIntended", 9, {"before": _IMAGE})], "saw []", id="looked before that"
+        ),
+        pytest.param(
+            [("SagaResumed", 3, {"epoch": 2}), ("StepIntended", 9, {"before": _IMAGE})], "saw []", id="another looked"
+        ),
+        pytest.param(
+            [
+                ("StepIntended", 9, {"before": _IMAGE}),
+                ("StepDeferred", 10, {"in_doubt": True}),
+                ("StepIntended", 11, {}),
+            ],
+            "",
+            id="deferred in doubt",
+        ),
+        pytest.param(
+            [("StepIntended", 9, {"before": _IMAGE}), ("StepDeferred", 10, {}), ("StepIntended", 11, {})],
+            "without a before-image",
+            id="deferred",
+        ),
+    ],
+)
+def test_the_law_of_looks_can_fail(history: list[tuple[str, int, dict[str, Any]]], sentence: str) -> None:
+    """A call has the image that its owner saw after the record before it; one in doubt is repeated without a look."""
+    records = [
+        {"k": kind, "at": at, **more} | ({} if "epoch" in more else {"step": "s0"}) for kind, at, more in history
+    ]
+    step = {"step_id": "s0", "tool": "put_keyed", "kind": "compensatable"}
+    told = Told({"saga_id": "saga", "steps": [step]}, records, ())
+    found = list(value_laws.breaches(told, [_LOOK]))
+    assert (not found) if not sentence else any(sentence in each for each in found), found
+
+
+def test_a_look_that_is_missed_is_told_with_all_that_happened_to_its_step() -> None:
+    """Such a run may not come twice: the sentence has the journal and the log of the step, each with its times."""
+    records = [
+        {"k": "SagaResumed", "at": 3, "epoch": 2},
+        {"k": "StepIntended", "at": 9, "step": "s0", "before": _IMAGE},
+    ]
+    told = Told({"saga_id": "saga", "steps": []}, records, ())
+    (sentence,) = value_laws.breaches(told, [_LOOK])
+    assert "3 SagaResumed {'epoch': 2}; 9 StepIntended" in sentence
+    assert "5 look in epoch 1: first -> first" in sentence
 
 
 @pytest.mark.parametrize(("second", "breaches"), [(1, 0), (0, 1)])
