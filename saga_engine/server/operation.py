@@ -132,7 +132,8 @@ class Operation:
         if found := checks(body):
             path, message = found[0]
             where = "body" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-            raise RequestInvalid(f"the body does not fit: {message}", where=where, status=422)
+            hint = fields_of(self.body or {}, path)
+            raise RequestInvalid(f"the body does not fit: {message}", hint=hint, where=where, status=422)
         return with_integers(self.body or {}, body)
 
 
@@ -142,6 +143,16 @@ async def shown(incoming: Incoming, saga_id: str) -> Any:
 
     found = await incoming.engine.show(saga_id)
     return (await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)).to_dict(full=False)
+
+
+def fields_of(schema: Schema, path: Sequence[str | int]) -> str:
+    """In words: the fields of the object at this path of a body, and which of them it needs; empty if it is none."""
+    for part in path:
+        schema = schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part, {})
+    known, needed = schema.get("properties", {}), schema.get("required", ())
+    if not known:
+        return ""
+    return f"its fields: {', '.join(known)}" + (f"; it needs {', '.join(needed)}" if needed else "")
 
 
 def with_integers(schema: Schema, value: Any) -> Any:

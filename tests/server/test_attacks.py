@@ -76,6 +76,23 @@ async def test_bodies_that_are_refused(server: Server) -> None:
     assert await nothing_was_begun(server)
 
 
+async def test_a_body_that_does_not_fit_is_told_what_would(server: Server) -> None:
+    """The problem lists the fields of the object that is wrong, also within the body, and those that it needs."""
+    api = await server.api()
+    for path, body, hint in (
+        ("/v1/go", {"note": "x"}, "its fields: tool, saga_id"),
+        ("/v1/events", {"name": "paid"}, "its fields: name, key, payload, event_id; it needs name, key"),
+        (
+            "/v1/jobs",
+            {"action": "cancel", "where": {"id": "x"}},
+            "its fields: status, name, tags, tool, asks, since_ms",
+        ),
+        ("/v1/go", {"tool": ""}, None),
+    ):
+        found = await server.client.post(path, json=body, headers=api.headers)
+        assert (found.status_code, found.json().get("hint")) == (422, hint), found.text
+
+
 async def test_a_body_without_a_length_is_bounded_as_well(server: Server) -> None:
     """Chunks are counted as they come."""
     api = await server.api()

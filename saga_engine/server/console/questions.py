@@ -68,7 +68,10 @@ def question_card(
             str(question.get("step_name") or "")[:80],
         ),
         tag("span", None, words("step.call-of", n=undo["number"] + 1, of=undo["of"])) if undo else None,
-        tag("code", None, str(question["tool"])[:80]) if question["tool"] else None,
+        # (A step that has no name of its own is called as its tool.)
+        tag("code", None, str(question["tool"])[:80])
+        if question["tool"] and question["tool"] != question.get("step_name")
+        else None,
         tag("span", None, moment(question["asked_ms"])),
         tag("span", {"class": "due"}, words("question.expires"), " ", moment(question["expires_ms"]))
         if question.get("expires_ms")

@@ -125,7 +125,7 @@ WORDS: Final[dict[str, str]] = {
     "saga.session": "智能体会话",
     "saga.undo_of": "撤销",
     "saga.undone_by": "撤销者",
-    "saga.hold": "急停…",
+    "saga.hold": "急停此 Saga…",
     "saga.cancel": "取消…",
     "saga.undo": "撤销…",
     "saga.at-step": "步骤 {step}：",
