@@ -437,7 +437,7 @@ async def test_an_outage_of_one_node_that_outlives_the_lease_costs_its_own_sagas
     url = f"{patient_cluster.url}?namespace={uuid.uuid4().hex}"
     plan = {"steps": [{"step_id": n, "tool": "take_slowly", "params": {"x": n}} for n in range(3)]}
     GATE.clear()
-    async with Coordinator.open(url, [take_slowly, give_back], patience_s=1.0, lease_s=2.0) as coordinator:
+    async with Coordinator.open(url, [take_slowly, give_back], patience_s=1.0, lease_s=6.0) as coordinator:
         hanging = patient_cluster.primaries()[0]
         key = coordinator.store._key
         ids = [f"s{n}" for n in range(40)]
