@@ -86,7 +86,10 @@ def test_killed_anywhere(
     clean(found, [*REACHED, "append:3:before", "append:3:after", "call:1:before", "call:1:after"])
 
 
-@pytest.mark.parametrize(("plan", "variant"), CASES)
+@pytest.mark.parametrize(
+    ("plan", "variant"),
+    [pytest.param(*case.values, marks=() if case.values == ("fails", "bare") else pytest.mark.slow) for case in CASES],
+)
 def test_its_agent_is_killed_anywhere(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str, variant: str
 ) -> None:
