@@ -54,7 +54,7 @@ def _workers(frame: Frame, workers: Sequence[Mapping[str, Any]], *, waiting: int
         cells = [
             tag(
                 "td",
-                {"class": "number"},
+                {"class": "number", "data-label": words(f"worker.{name}")},
                 f"{each['driving']}/{each['concurrency']}" if name == "driving" else each[name],
             )
             for name in names[1:]

@@ -1,0 +1,29 @@
+"""Pages on a phone: what a head says on a wide page stands beside its value."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.server.console.browsing import browsing
+from tests.server.console.gallery import gallery
+from tests.servers import GIVE_UP_S
+
+pytestmark = pytest.mark.chromium
+SAID = "cells => cells.map((each) => getComputedStyle(each, '::before').content.slice(1, -1))"
+
+
+async def test_the_numbers_of_a_worker_are_named():
+    """The heads of the table are not shown: each number has its head's words, and the page is no wider than the phone."""
+    async with gallery() as (server, engine), browsing() as browser:
+        page = await browser.new_page(locale="en-US", viewport={"width": 390, "height": 844}, is_mobile=True)
+        await page.goto(f"{server.url}/ui/workers")
+        working = asyncio.create_task(engine.work())
+        row = page.locator("#workers tbody tr").first
+        await row.wait_for(timeout=GIVE_UP_S * 1000)
+        working.cancel()
+        heads = await page.locator("#workers thead th").all_text_contents()
+        assert await row.locator("td.number").evaluate_all(SAID) == heads[1:]
+        assert len(heads) > 3
+        assert await page.evaluate("document.documentElement.scrollWidth") == 390
