@@ -36,7 +36,7 @@ _VARIES = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+:\d]*", "T"),
     (r"\b\d\d:\d\d:\d\d\b", "T"),
     (r"\d[\d.,]* (?:ms|s|min)\b(?: \d[\d.,]* (?:ms|s)\b)?(?: ago)?", "D"),
-    (r"\bin \d+\.\d\ds\b", "D"),
+    (r"\bin \d+\.\d\ds\b(?: \(\d+:\d\d:\d\d\))?", "D"),
     (r"\b[0-9a-f]{16,}(?:…|\b)", "H"),
     (r"  +", " "),
     (r" +$", ""),
@@ -44,7 +44,7 @@ _VARIES = (
 #: What a page may run beside ``saga``.
 PROGRAMS = {
     "python": [sys.executable],
-    "pytest": [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+    "pytest": [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio"],
     "uvicorn": [sys.executable, "-m", "uvicorn"],
     "curl": ["curl", "--max-time", "600"],
 }
@@ -133,7 +133,7 @@ class Walk:
         else:
             ran = subprocess.run(
                 [*PROGRAMS[words[0]], *words[1:]],
-                cwd=self._folder, env=env, capture_output=True, text=True, check=False,
+                cwd=self._folder, env=env, capture_output=True, text=True, check=False, timeout=600,
             )  # fmt: skip
             code, out, err = ran.returncode, ran.stdout, ran.stderr
         printed = _replaced(err + out, {there: here for here, there in self._ports.items()})
