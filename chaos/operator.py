@@ -108,8 +108,9 @@ async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> 
     step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
     options, again = question["options"], int(question["question_id"].rpartition(":")[2])
     if not step["tool"] and (step["builtin"], direction) != ("wait", "compensate"):
-        # A child, or a wait: once more, unless that has failed often enough already.
-        others = [option for option in options if option != "retry"]
+        # A child, or a wait: once more, unless that has failed often enough already. It did not happen: who says
+        # that it did has to know its output, or is refused each time.
+        others = [option for option in options if option not in ("retry", "happened")]
         return "retry" if "retry" in options and (again < _ENOUGH or not others) else dice.choice(others), None
     forward = direction == "forward"
     key = question["idempotency_key"]

@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from chaos import child_laws, event_laws, injector, plan_laws, plans, stuck, value_laws, verdict
+from chaos import child_laws, event_laws, injector, operator, plan_laws, plans, stuck, value_laws, verdict
 from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.values import Entry
@@ -413,6 +414,22 @@ def test_a_look_that_is_missed_is_told_with_all_that_happened_to_its_step() -> N
     (sentence,) = value_laws.breaches(told, [_LOOK])
     assert "3 SagaResumed {'epoch': 2}; 9 StepIntended" in sentence
     assert "5 look in epoch 1: first -> first" in sentence
+
+
+async def test_the_operator_invents_no_event(tmp_path: Path) -> None:
+    """What nobody sent did not happen, and its output, which an undo binds, is unknown: 'happened' would be refused."""
+    timed = {"event": "chaos.paid", "timeout_s": 0.01, "on_timeout": "fail"}
+    undo = {"tool": "drop", "params": {"request": "$output.step_b0.id"}}
+    plan = {"on_failure": "pause", "steps": [{"step_id": "b0", "wait": timed, "rollback": undo}]}
+    async with Coordinator.open(f"memory://{tmp_path.name}", make_tools(), on_escalation=()) as coordinator:
+        await coordinator.submit(plan, saga_id="s")
+        outcome = await coordinator.wait("s")
+        question = {**outcome.body["questions"][0], "question_id": "b0:f:3"}  # asked for the third time
+        assert "happened" in question["options"]
+        for seed in range(20):
+            decision, output = await operator._look(outcome, question, Random(seed))
+            assert (decision in question["options"], decision != "happened", output) == (True, True, None)
+        assert (await coordinator.resolve("s", "b0", decision)).status != t.ESCALATED
 
 
 @pytest.mark.parametrize(("second", "breaches"), [(1, 0), (0, 1)])
