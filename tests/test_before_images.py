@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -393,3 +394,68 @@ def test_contradictions_are_refused() -> None:
         tool(before="look", undo="put", absent={"null": True})(price)
     with pytest.raises(ToolInvalid, match="has no meaning"):
         tool(before="look", undo="put", undo_absent="drop", absent={"gone": True})(price)
+
+
+async def test_a_read_that_ended_while_the_store_wrote_is_not_made_twice() -> None:
+    """A second read of the value, begun before the first one's failure was known, would be the image of a later call.
+
+    What somebody wrote in between would then be overwritten by the undo.
+    """
+    shop, reads = [10], 0
+    first_may_fail, second_may_end, beside_may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def others() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    @tool(effect="read", retry=RetryPolicy(max_attempts=3, base_s=0, jitter=False))
+    async def read() -> dict:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            beside_may_end.set()
+            await first_may_fail.wait()
+            raise ToolError("the shop is closed", error_code="closed", retryable=True)
+        found = shop[0]
+        await second_may_end.wait()
+        return {"price": found}
+
+    @tool(before=read, undo="change", retry=RetryPolicy(max_attempts=3, base_s=0, jitter=False))
+    async def change(price: int) -> dict:
+        shop[0] = price
+        return {"price": price}
+
+    @tool(effect="read")
+    async def beside() -> dict:
+        await beside_may_end.wait()
+        return {}
+
+    @tool
+    async def fail() -> dict:
+        raise ToolError("no", retryable=False)
+
+    plan = {
+        "steps": [
+            {"step_id": 1, "tool": "change", "params": {"price": 15}},
+            {"step_id": 2, "tool": "beside", "depends_on": []},
+            {"step_id": 3, "tool": "fail", "kind": "pivot", "depends_on": [1, 2]},
+        ]
+    }
+    async with Coordinator.open("memory://", [read, change, beside, fail]) as coordinator:
+        append = coordinator.store.append
+
+        async def written(owner: str, entries: Any) -> Any:
+            data = b"".join(record for entry in entries for record in entry.records)
+            if b"StepSucceeded" in data and reads == 1:
+                first_may_fail.set()
+                await others()  # the read ends before the store has written
+            if b"StepRetryScheduled" in data:
+                await others()
+                shop[0] = 20
+                second_may_end.set()
+            return await append(owner, entries)
+
+        coordinator.store.append = written  # type: ignore[method-assign]
+        async with asyncio.timeout(60):
+            outcome = await coordinator.run(plan)
+    assert (outcome.status, shop) == ("COMPENSATED", [20])

@@ -253,7 +253,7 @@ class SagaDriver(Resting):
                     if type(record) in ORDERS and (effect := effects_of(self.state, record)):
                         effects.append(effect)  # noqa: PERF401 - for each append: without a function of its own
                 if self._images.waiting:
-                    effects += self._images.reads(self._tasks.values())
+                    effects += self._images.reads(self._tasks.values(), self._outcomes)
                 if self.stopping:
                     effects = [effect for effect in effects if type(effect) not in (*_ASIDE, ReadBefore)]
                 if self.stopping and not (effects or self._tasks or self._outcomes):

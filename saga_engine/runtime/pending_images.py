@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from saga_engine.core import records as r
@@ -44,9 +45,14 @@ class PendingImages:
                 out.append(interpret_read(self._state, record, image, now_ms, random.random()))
         return out
 
-    def reads(self, under_way: Iterable[AnyEffect]) -> list[AnyEffect]:
-        """The reads that are to be started now. What was read before and was not used is too old, and forgotten."""
-        running = {effect.step for effect in under_way if type(effect) is ReadBefore}
+    def reads(self, under_way: Iterable[AnyEffect], ended: Iterable[tuple[AnyEffect, Any]]) -> list[AnyEffect]:
+        """The reads that are to be started now. What was read before and was not used is too old, and forgotten.
+
+        A read in `ended` has its result, which was not looked at yet (it ended while the store wrote). It is not made
+        again: the second result would stay for a later attempt, before which somebody may have changed the value.
+        """
+        known = chain(under_way, (effect for effect, _ in ended))
+        running = {effect.step for effect in known if type(effect) is ReadBefore}
         wanted = [index for index, image in self.waiting.items() if image is None and index not in running]
         self.waiting = {}
         return [ReadBefore(index) for index in wanted]
