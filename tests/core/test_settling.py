@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from saga_engine.core import records as r
+from saga_engine.core.crash_loops import has_suspects
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import evolve
@@ -104,6 +105,24 @@ def test_a_probe_that_dies_with_its_process_is_a_crash_and_no_answer(told_by: st
     assert isinstance(asked, r.StepEscalated)
     assert asked.error is not None
     assert asked.error.error_code == "takeovers_without_progress"
+
+
+@pytest.mark.parametrize("told_by", ["its answer", "a person"])
+def test_what_has_an_outcome_is_no_suspect(told_by: str) -> None:
+    """A step that is over ended nobody, however many owners ended before: no other saga has to wait for the rest of its."""
+    state = saga(ToolSpec("pay", keyed=True), r.StepIntended(at=1, step="1"))
+    for epoch in range(2, 2 + (MAX_CRASHES if told_by == "a person" else 1)):
+        evolve(state, r.SagaResumed(at=epoch, owner="o", epoch=epoch))
+        (record,) = decide(state, epoch)
+        evolve(state, record)
+    assert has_suspects(state)
+    if told_by == "a person":
+        (question,) = state.questions.values()
+        answer = {"question": question.id, "step": "1", "decision": "happened", "by": "ada", "output": {}}
+        evolve(state, r.QuestionResolved(at=9, **answer))
+    else:
+        evolve(state, r.StepSucceeded(at=9, step="1", output={}))
+    assert not has_suspects(state)
 
 
 def test_a_second_call_that_was_not_made_can_be_made_later() -> None:

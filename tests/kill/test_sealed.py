@@ -66,7 +66,7 @@ async def killed_beside_a_blind_one(team: Team, fault: str) -> list[str]:
     team.start("first", fault=fault, keys=BOTH)
     await asyncio.to_thread(team.killed, "first")
     before, lines = await stored(place), place.ledger.lines(place.saga_id)
-    team.begin("blind", keys=NEW)
+    team.begin("blind", keys=NEW, offer_again_ms=200)
     await eventually((team.folder / "refused-blind").exists, "the worker without the key to take the saga")
     found = [] if (await final(place, NEW, "mine"))["status"] == "COMPENSATED" else ["the other saga has not ended"]
     if await stored(place) != before or place.ledger.lines(place.saga_id) != lines:

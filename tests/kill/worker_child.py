@@ -21,6 +21,7 @@ from saga_engine.core.records import Record
 from saga_engine.privacy.keyring import Keyring
 from saga_engine.privacy.rotation import rotate
 from saga_engine.privacy.sealed_store import SealedStore
+from saga_engine.runtime import takeover
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
@@ -138,6 +139,7 @@ class _Heard(logging.Handler):
 
 async def _work(case: dict[str, Any]) -> Told:
     """Take and drive sagas until SIGTERM."""
+    takeover.OFFER_AGAIN_MS = case.get("offer_again_ms", takeover.OFFER_AGAIN_MS)  # (a process that plays only this)
     durable: list[list[str]] = []
 
     def listen(saga_id: str, record: Record) -> None:

@@ -242,7 +242,6 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
     if step.status == t.IN_DOUBT and record.direction == FORWARD:
         move(step, "intend")  # a probe said that it did not happen: no doubt is left
     call.error = record.error
-    call.crashes = 0
     if not record.counted:
         _take_back(state, call, record.direction)
     state.waiting[index, record.direction] = record.at + record.delay_ms
@@ -344,7 +343,7 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
     if step.status == t.IN_DOUBT:
         move(step, "intend")
     call = step.forward
-    call.tries = call.probes = call.crashes = call.first_at = 0
+    call.tries = call.probes = call.first_at = 0
     call.approval = None
     call.error = error
     step.before = None

@@ -147,6 +147,7 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
     step = state.steps[question.step]
     call = step.call(question.direction)
     call.doubt = None
+    call.crashes = 0
     call.ended_at = record.at
     if question.direction == COMPENSATE and record.decision == "happened" and _undo_goes_on(state, question, record):
         return

@@ -62,5 +62,6 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
         state.doubts.pop(place, None)
     call = step.forward if direction == FORWARD else step.call(direction)  # for each call: without one of its own
     call.doubt = None
+    call.crashes = 0
     call.over(at)
     call.ended_at = at
