@@ -94,7 +94,7 @@ def test_a_world_that_breaks_its_promises_is_found_out(tmp_path: Path, sabotage:
         "--seed",
         str(SEED),
         "--sagas",
-        "60",
+        "30",
         "--workers",
         "1",
         "--faults",

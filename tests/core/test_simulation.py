@@ -15,7 +15,7 @@ from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dice=st.randoms(use_true_random=False), trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
 def test_every_law_holds_whatever_happens(dice: random.Random, trouble: float) -> None:
     """No effect without intent, one key a direction, reverse order, all or nothing or a question, live = folded, it ends."""
@@ -25,10 +25,10 @@ def test_every_law_holds_whatever_happens(dice: random.Random, trouble: float) -
 def test_seeds_reach_every_end() -> None:
     """A fixed corpus runs clean and is not trivially so: it completes, compensates and waives."""
     ends: Counter[str] = Counter()
-    for seed in range(1500):
+    for seed in range(700):
         dice = random.Random(seed)
         ends[Simulation(dice, dice.choice([0.3, 0.6, 1.0])).run().status] += 1
-    assert all(ends[status] > 50 for status in t.SAGA_FINAL), ends
+    assert all(ends[status] > 25 for status in t.SAGA_FINAL), ends
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -41,7 +41,7 @@ def test_every_law_holds_for_sessions(dice: random.Random, trouble: float) -> No
 def test_seeds_of_sessions_reach_every_end() -> None:
     """The corpus of sessions completes, compensates and waives as well, and rolls back amid all that."""
     ends: Counter[str] = Counter()
-    for seed in range(900):
+    for seed in range(500):
         dice = random.Random(seed)
         simulation = SessionSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
         ends[simulation.run().status] += 1
@@ -53,7 +53,7 @@ def test_seeds_of_sessions_reach_every_end() -> None:
             ends["kept"] += 1
             ends["and went on"] += bool({"CallAdded", "SessionClosed"} & {*kinds[kinds.index("SessionKept") :]})
     wanted = (*t.SAGA_FINAL, "rolled back", "and turned around", "kept", "and went on")
-    assert all(ends[name] > 40 for name in wanted), ends
+    assert all(ends[name] > 20 for name in wanted), ends
 
 
 def test_no_stranger_is_overwritten() -> None:

@@ -140,7 +140,7 @@ def _said(old: Told, new: Told) -> Iterator[str]:
 
 _CLEAN = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": [], "clean": True}
 REACHED = ["guard_claim:2:after", "guard_tally_set:2:before", "post:1:before", "post:1:after", "acquire:1:after"]
-SHORT = [("completes", "keyed"), ("fails", "bare")]
+SHORT = [("fails", "bare")]
 
 
 def together(work: Callable[[Way], dict[str, list[str]]], ways: Sequence[Way] = WAYS) -> dict[str, list[str]]:

@@ -60,6 +60,7 @@ def test_killed_again_anywhere(
     clean(_twice(stage, every=True), [])
 
 
+@pytest.mark.slow
 def test_killed_again_while_repeating(processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder) -> None:
     """The same for a sample of the pairs."""
     found = _twice(Stage(processes, new_place, embedded.url, "fails", "keyed"), every=False)

@@ -99,7 +99,7 @@ SCENARIOS = {
 
 
 #: What CI runs; the others differ from these in the tools only.
-SHORT = ["another way, bare", "no other way, keyed", "made up for, bare", "proposed", "apologised, keyed"]
+SHORT = ["another way, bare", "made up for, bare", "proposed", "apologised, keyed"]
 NAMES = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in SCENARIOS]
 REACHED = {
     "another way": ["advise:1:before", "advise:1:after", "append:5:before"],
@@ -117,7 +117,7 @@ def test_killed_anywhere(processes: Processes, new_place: NewPlace, embedded: Em
     clean(found, REACHED[name.partition(",")[0]])
 
 
-@pytest.mark.parametrize("name", ["no other way, bare", "made up for, keyed"])
+@pytest.mark.parametrize("name", ["no other way, bare", pytest.param("made up for, keyed", marks=pytest.mark.slow)])
 def test_killed_again_while_resuming(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, name: str
 ) -> None:

@@ -102,7 +102,7 @@ SCENARIOS = {
 
 
 #: What CI runs; the others differ from these in the tools only.
-SHORT = ["remembered", "forgotten", "fallback, bare", "asked, bare", "approved, bare", "denied", "told"]
+SHORT = ["remembered", "forgotten", "fallback, bare", "asked, bare", "denied", "told"]
 NAMES = [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in SCENARIOS]
 #: Points that each case is about, and so must have been reached.
 REACHED = {
@@ -125,7 +125,9 @@ def test_killed_anywhere(processes: Processes, new_place: NewPlace, embedded: Em
     clean(killed_once(Stage(processes, new_place, embedded.url, SCENARIOS[name])), REACHED[name])
 
 
-@pytest.mark.parametrize("name", ["forgotten", "fallback, bare", "told"])
+@pytest.mark.parametrize(
+    "name", ["told", *(pytest.param(name, marks=pytest.mark.slow) for name in ("forgotten", "fallback, bare"))]
+)
 def test_killed_again_while_resuming(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, name: str
 ) -> None:

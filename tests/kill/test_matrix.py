@@ -98,7 +98,9 @@ def reached(found: dict[str, list[str]]) -> int:
     return sum(1 for fault in found if "not reached" not in fault)
 
 
-@pytest.mark.parametrize("variant", ["keyed", "probed", "bare"])
+@pytest.mark.parametrize(
+    "variant", ["probed", *(pytest.param(name, marks=pytest.mark.slow) for name in ("keyed", "bare"))]
+)
 def test_killed_again_while_resuming(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, variant: str
 ) -> None:

@@ -12,7 +12,7 @@ from tests.kill.world import LISTS, PLANS
 from tests.topologies import Cluster, SentinelTrio
 
 #: The short form: a plan with branches and one that is undone, with keys and without.
-SHORT = {("cluster", "fails", "keyed"), ("cluster", "graph", "bare"), ("sentinel", "fails", "bare")}
+SHORT = {("cluster", "graph", "bare"), ("sentinel", "fails", "bare")}
 CASES = [
     pytest.param(kind, plan, variant, marks=() if (kind, plan, variant) in SHORT else pytest.mark.slow)
     for kind in ("cluster", "sentinel")

@@ -200,7 +200,9 @@ def test_killed_anywhere(
     clean(killed_once(Stage(processes, new_place, embedded.url, agent, variant)), REACHED[agent])
 
 
-@pytest.mark.parametrize(("agent", "variant"), [("parts, ill", "keyed"), ("side", "bare")])
+@pytest.mark.parametrize(
+    ("agent", "variant"), [("parts, ill", "keyed"), pytest.param("side", "bare", marks=pytest.mark.slow)]
+)
 def test_killed_again_when_it_has_come_back(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, agent: str, variant: str
 ) -> None:
