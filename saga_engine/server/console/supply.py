@@ -42,6 +42,11 @@ def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapp
     )
 
 
+def _named(head: str) -> dict[str, str]:
+    """The attribute of a cell that says its head on a phone, where heads are not shown."""
+    return {"data-label": head}
+
+
 def _workers(frame: Frame, workers: Sequence[Mapping[str, Any]], *, waiting: int) -> Html:
     words = frame.words
     names = ("owner", "driving", "under_way", "begun", "taken", "returned", "refused")
@@ -54,7 +59,7 @@ def _workers(frame: Frame, workers: Sequence[Mapping[str, Any]], *, waiting: int
         cells = [
             tag(
                 "td",
-                {"class": "number", "data-label": words(f"worker.{name}")},
+                {"class": "number"} | _named(words(f"worker.{name}")),
                 f"{each['driving']}/{each['concurrency']}" if name == "driving" else each[name],
             )
             for name in names[1:]
@@ -111,6 +116,7 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
         else None
     )
     css = {"open": "failed", "half-open": "in_doubt"}.get(state, "pending")
+    badge = tag("span", {"class": f"badge {css}"}, words.known("breaker", state))
     counters = tool.get("counters") or {}
     counted = [
         tag("span", {"class": "told"}, f"{key} {count}", " ") for key, count in list(counters.items())[:8] if count
@@ -130,10 +136,14 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
         "tr",
         {"data-row": tool["name"]},
         tag("td", {"class": "wide"}, tag("code", None, str(tool["name"])), description),
-        tag("td", None, words.known("effect", str(tool["effect"]))),
-        tag("td", None, undo),
-        tag("td", None, tag("span", {"class": f"badge {css}"}, words.known("breaker", state)), when, failures),
-        tag("td", {"class": "number"}, counted, stop),
+        tag("td", _named(words("tool.effect")), words.known("effect", str(tool["effect"]))),
+        tag("td", _named(words("tool.undo")), undo),
+        tag("td", _named(words("tool.breaker")), tag("span", None, badge, when, failures)),
+        tag(
+            "td",
+            {"class": "number"} | (_named(words("tool.calls")) if counted else {}),
+            tag("span", None, counted, stop),
+        ),
     )
 
 
@@ -148,12 +158,13 @@ def templates_page(
     rows = []
     for name, versions in templates[:_MOST]:
         link = tag("a", {"href": f"/ui/templates/{quote(name, safe='')}", "class": "id"}, name)
+        version = words("template.version", n=max(versions))
         rows.append(
             tag(
                 "tr",
                 {"data-row": name},
                 tag("td", {"class": "wide"}, link),
-                tag("td", {"class": "number"}, words("template.version", n=max(versions))),
+                tag("td", {"class": "number"} | _named(words("template.latest")), version),
             )
         )
     heads = [
@@ -229,9 +240,9 @@ def _schedule(frame: Frame, each: Mapping[str, Any]) -> Html:
     template = tag("span", {"class": "goal"}, tag("code", None, str(each["template"])))
     cells = [
         tag("td", {"class": "wide"}, tag("b", None, name), template),
-        tag("td", None, every),
-        tag("td", None, state, why),
-        tag("td", None, recent),
+        tag("td", _named(words("schedule.when")), every),
+        tag("td", _named(words("schedule.next")), tag("span", None, state, why)),
+        tag("td", _named(words("schedule.recent")), tag("span", None, recent or "–")),
         tag("td", None, buttons),
     ]
     return tag("tr", {"data-row": name}, cells)

@@ -27,3 +27,21 @@ async def test_the_numbers_of_a_worker_are_named():
         assert await row.locator("td.number").evaluate_all(SAID) == heads[1:]
         assert len(heads) > 3
         assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+async def test_the_cells_of_tools_templates_and_schedules_are_named():
+    """Each cell with a value has its head's words, beside the first, whose value is a name, and the last, which has buttons."""
+    async with gallery() as (server, _), browsing() as browser:
+        page = await browser.new_page(locale="en-US", viewport={"width": 390, "height": 844}, is_mobile=True)
+        for path, table in (("workers", "tools"), ("templates", "templates"), ("templates", "schedules")):
+            await page.goto(f"{server.url}/ui/{path}")
+            assert not await page.locator(f"#{table} thead").is_visible()
+            heads = await page.locator(f"#{table} thead th").all_text_contents()
+            seen = set()
+            for row in await page.locator(f"#{table} tbody tr").all():
+                said = [word if word != "on" else "" for word in await row.locator("td").evaluate_all(SAID)]
+                assert len(said) == len(heads)
+                assert all(word in ("", head) for word, head in zip(said, heads, strict=True)), (table, said)
+                seen |= {word for word in said if word}
+            assert seen == set(heads[1:]) - {"Actions"}, (table, heads, seen)
+            assert await page.evaluate("document.documentElement.scrollWidth") == 390
