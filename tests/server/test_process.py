@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -203,6 +204,42 @@ def test_a_server_without_tokens_stays_on_the_loopback(
     assert run(["serve", "--port", "0", "--host", "0.0.0.0", *args]) == 1
     out, err = capsys.readouterr()
     assert (out, "saga token create" in err, "[setting-invalid]" in err) == ("", True, True)
+
+
+async def test_a_server_that_drains_is_not_ready(folder: Path, processes: list[Process]) -> None:
+    """SIGTERM with a request in flight: the server is ready no more, the request is still answered, and then it ends."""
+    async with opened(folder) as (_, token), httpx2.AsyncClient(timeout=120, trust_env=False) as client:
+        processes.append(server := Process(folder))
+        assert (await client.get(f"{server.url}/readyz")).status_code == 200
+        address = httpx2.URL(server.url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        try:
+            body = json.dumps({"plan": BOOK}).encode()
+            head = f"POST /v1/sagas HTTP/1.1\r\nHost: {address.host}\r\nAuthorization: Bearer {token}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+            writer.write(head.encode())
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")  # it awaits the body
+            server.process.send_signal(signal.SIGTERM)
+            while await _is_ready(server):
+                pass
+            assert not await _is_ready(server)
+            assert server.process.poll() is None
+            writer.write(body)
+            assert (await reader.read()).startswith(b"HTTP/1.1 202")
+        finally:
+            writer.close()
+        assert await asyncio.to_thread(server.process.wait, 120) == 0
+
+
+async def _is_ready(server: Process) -> bool:
+    """What a new probe is told; a connection that is refused says no as well."""
+    try:
+        async with httpx2.AsyncClient(timeout=120, trust_env=False) as client:
+            found = await client.get(f"{server.url}/readyz")
+    except httpx2.TransportError:
+        return False
+    assert found.status_code in (200, 503), found.text
+    return found.status_code == 200
 
 
 def test_a_demo_that_is_stopped_while_it_is_filled(folder: Path) -> None:
