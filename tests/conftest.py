@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -71,7 +72,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 #: Files that take longest, whose tests come first: else a worker would begin one of them when the others have no more.
 LONGEST = (
+    "docs/test_site.py",
+    "stores/test_cluster.py",
     "ground/test_wheel.py",
+    "stores/test_cluster_away.py",
+    "server/console/test_accessibility.py",
+    "temporal/test_sagas.py",
     "test_chaos.py",
     "kill/test_forks.py",
     "kill/test_session_forks.py",
@@ -103,7 +109,8 @@ _PLACES = {Path(__file__).parent / name: place for place, name in enumerate(LONG
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _PLACES.get(item.path, len(LONGEST)))
+    # The others come in an order that mixes those that wait (on clusters, leases, Temporal) with those that calculate.
+    items.sort(key=lambda item: (_PLACES.get(item.path, len(LONGEST)), crc32(item.path.name.encode())))
     if config.getoption("--long"):
         return
     for item in items:

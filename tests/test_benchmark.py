@@ -43,6 +43,7 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(out.read_text())
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_every_workload(short_run: dict) -> None:
     """Throughput, latency, CPU and growth of floor and engine; then stops and waits: nothing is left out."""
     for name in ("floor", "engine"):
@@ -55,6 +56,7 @@ def test_the_benchmark_measures_every_workload(short_run: dict) -> None:
     assert [task for task, found in short_run["lives"].items() if "missing" in found] == []
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_was_measured(short_run: dict, tmp_path: Path) -> None:
     """The page's part and the plot can be made from any run, and name every entrant; a missing peer with its reason."""
     sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -369,11 +369,10 @@ async def test_a_call_that_a_stop_does_not_hold_is_found_out(
     """No forward call is ordered and made while a stop covers it; undos go on, whatever is stopped."""
     monkeypatch.setattr(plans, "plan", stoppable)
     monkeypatch.setattr(plans, "errand", lambda *_: plans.Errand((), undo=False, accept=False))
-    # (An undo that is held for ever is looked at until the time is over, and need not be looked at often.)
-    monkeypatch.setattr(held_calls, "POLL_S", 0.5 if broken is holds_undos else 0.05)
+    monkeypatch.setattr(held_calls, "POLL_S", 0.05)
     if broken:
         broken(monkeypatch)
-    numbers, longest_s = range(1 if broken else 3), 15.0 if broken is holds_undos else 60.0
+    numbers, longest_s = range(1 if broken else 3), 5.0 if broken is holds_undos else 60.0
     stopped = (scope, "tool:undo_keyed")
     found = await small_chaos.run(tmp_path, SEED, numbers, longest_s=longest_s, stopped=stopped)
     said = [each for breaches in found.breaches.values() for each in breaches]

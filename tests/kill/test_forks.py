@@ -32,7 +32,8 @@ def test_killed_anywhere(
     clean(found, [*REACHED, "append:3:before", "append:3:after", "call:1:before", "call:2:after"])
 
 
-@pytest.mark.parametrize("plan", ["fails", pytest.param("completes", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["fails", "completes"])
 def test_somebody_resumes_all_before_the_fork_is_repeated(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str
 ) -> None:

@@ -29,7 +29,7 @@ from tests.servers import EmbeddedFolder
 
 #: In the short form only the plans that go back or side by side meet each way to settle a doubt.
 CASES = [
-    pytest.param(plan, variant, marks=() if variant == "keyed" or plan in {"fails", "graph"} else pytest.mark.slow)
+    pytest.param(plan, variant, marks=() if variant == "keyed" or plan == "fails" else pytest.mark.slow)
     for plan in PLANS
     for variant in ("keyed", "probed", "bare")
 ]

@@ -152,7 +152,6 @@ OF_STORES = [
         "the epoch is not looked at",
         _APPEND,
         (_EPOCH,),
-        quick=True,
     ),
     # 13
     Mutation(

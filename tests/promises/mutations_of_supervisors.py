@@ -58,7 +58,6 @@ OF_SUPERVISORS = [
         "nobody is written down who got another's result",
         _DEDUPE_LUA,
         ((", 'by:' .. owner, '')", ")"),),
-        quick=True,
     ),
     Mutation(
         "tests/stores/test_guards.py::test_kept_results_are_like_their_model",
@@ -255,7 +254,6 @@ OF_SUPERVISORS = [
         "a fork of a session forgets in which order its effects were made",
         "saga_engine/analysis/session_fork.py",
         (("    made.opening.sort(key=lambda record: _nth(calls, record))", "    pass"),),
-        quick=True,
     ),
     Mutation(
         "tests/core/test_session_fork.py::test_what_has_changed_since_the_choice_is_not_handed_over",

@@ -248,7 +248,7 @@ async def test_a_slot_that_has_moved_is_followed(valkeys, mover):
     await store.close()
 
 
-@pytest.mark.parametrize("share", [0, 3, 1000])
+@pytest.mark.parametrize("share", [3, *(pytest.param(share, marks=pytest.mark.slow) for share in (0, 1000))])
 async def test_nothing_runs_on_half_of_a_slot(valkeys, mover, share):
     """While keys of a partition lie in two places its sagas wait, whichever keys have gone; its lease lives on."""
     namespace, number, source, target = mover
