@@ -38,6 +38,12 @@ OF_IMAGES = [
         quick=True,
     ),
     Mutation(
+        "tests/test_before_images.py::test_a_read_that_ended_while_the_store_wrote_is_not_made_twice",
+        "a read whose result nobody looked at yet is made again",
+        "saga_engine/runtime/pending_images.py",
+        (("known = chain(under_way, (effect for effect, _ in ended))", "known = chain(under_way)"),),
+    ),
+    Mutation(
         "tests/test_undo_calls.py::test_every_call_happens_in_order_under_its_own_key",
         "an undo goes on with its first call",
         _SETTLING,

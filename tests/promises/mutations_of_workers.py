@@ -146,6 +146,60 @@ OF_WORKERS = [
         (("        if self._exposed:\n", "        self._exposed = set()\n        if self._exposed:\n"),),
         only="work-poison",
     ),
+    # 79
+    Mutation(
+        "tests/runtime/test_hints.py::test_an_event_wakes_a_worker_that_asks_once_an_hour",
+        "a worker that hears of work sleeps on",
+        _WORKER,
+        (("            self._hinted = True\n            self._room.set()\n", "            self._hinted = True\n"),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/runtime/test_hints.py::test_work_that_comes_while_the_subscription_is_down_is_found",
+        "a worker is not told that it hears nothing any more",
+        "saga_engine/stores/hints.py",
+        (("        heard(None)\n", ""),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/runtime/test_hints.py::test_a_worker_without_hints_finds_the_work_by_its_poll",
+        "a worker that listens does not ask",
+        _WORKER,
+        (
+            (
+                "            await happens(self._room, self._until_next(taking, pause_s))\n",
+                "            await happens(self._room, 3600.0 if self._listening else self._until_next(taking, pause_s))\n",
+            ),
+        ),
+        hangs=True,
+    ),
+    # 80
+    Mutation(
+        "tests/runtime/test_crash_loops.py::test_a_probe_that_ends_its_process_is_asked_three_times_at_most",
+        "a call may end five processes",
+        "saga_engine/core/settling.py",
+        (("MAX_CRASHES: Final = 3", "MAX_CRASHES: Final = 5"),),
+    ),
+    Mutation(
+        "tests/runtime/test_trials.py::test_a_saga_that_goes_on_after_its_trial_keeps_no_other_out",
+        "the saga of a suspect keeps others out until its end",
+        "saga_engine/runtime/takeover.py",
+        ((" and has_suspects(tried.state)\n", "\n"),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/runtime/test_trials.py::test_a_trial_that_hangs_keeps_no_other_out_for_ever",
+        "a trial that hangs keeps others out for ever",
+        "saga_engine/runtime/takeover.py",
+        (("        return waits and self.drives", "        return self.drives"),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/core/test_settling.py::test_what_has_an_outcome_is_no_suspect",
+        "a call is a suspect after its outcome",
+        "saga_engine/core/evolve/transition.py",
+        (("    call.crashes = 0\n", ""),),
+    ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",
         "a saga is taken before its tools are looked for",
