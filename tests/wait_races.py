@@ -135,7 +135,7 @@ def tools_of(process: Process, ledger: OutsideLedger) -> list[Any]:
         return act(ctx, "unbook", {"item": item})  # type: ignore[no-any-return]
 
     @tool(keyed=True)
-    async def refund(sum: int, ctx: ToolContext) -> dict[str, Any]:  # noqa: A002 - a param
+    async def refund(sum: Any, ctx: ToolContext) -> dict[str, Any]:  # noqa: A002 - a param
         return act(ctx, "refund", {"sum": sum})  # type: ignore[no-any-return]
 
     @tool(keyed=True, undo="unbook")
@@ -328,6 +328,10 @@ class Race:
             return False
         return bool(state.waits or state.questions)
 
+    async def _sent(self) -> dict[str, str]:
+        """What the store says of each event that was sent."""
+        return {event.id: event.disposition for event in await self._desk.events("paid", self.saga_id)}
+
     async def _is_awaited(self) -> bool:
         return await self._desk.store.event_store().first(Channel("paid", self.saga_id)) is not None
 
@@ -343,8 +347,7 @@ class Race:
                 self.told.append("end: " + await self._next(state))
                 self._drive()
         for _ in range(40):  # a sender or an owner that ended: workers look after what is held
-            held = [event.id for event in await self._desk.events("paid", self.saga_id) if event.disposition == "held"]
-            if not held:
+            if "held" not in (await self._sent()).values():
                 break
             desk = self._desk
             events = Events(desk.store, desk.supervisor, desk._begin_late)
@@ -371,7 +374,7 @@ class Race:
     async def _breaches(self) -> list[str]:
         body = (await self._desk.show(self.saga_id, full=True)).to_dict()
         history = await self._desk.history(self.saga_id)
-        events = {event.id: event.disposition for event in await self._desk.events("paid", self.saga_id)}
+        events = await self._sent()
         found = [*self._ends(body), *self._disposition(history, events), *self._people(history, body)]
         found += [*self._payment(body, history), *self._ledger(body)]
         return [f"{sentence} (seed {self.saga_id}: {self.told})" for sentence in found]
@@ -396,14 +399,14 @@ class Race:
         for end in ends:
             if history.index(end) > turned:
                 yield f"its wait ended by {end} after the saga had turned"
-            if end.get("via") == "event" and (end["at"] >= due or end["output"] != {"sum": int(end["source"][1:])}):
+            if end.get("via") == "event" and (end["at"] >= due or not self._is_made_of(history, end)):
                 yield f"its wait, due at {due}, ended by {end}"
             if end.get("via") != "event" and end["at"] < due:
                 yield f"its wait, due at {due}, was over at {end['at']}"
         winner = "event" if ends and ends[0].get("via") == "event" else "time" if ends else "cancel"
         if self.first and winner != self.winner:
             yield f"{self.first} happened in this order, and its wait ended by {winner}"
-        taken = {end["source"] for end in ends if end.get("via") == "event"}
+        taken = {event for end in ends if end.get("via") == "event" for event in self._took(history, end)}
         if taken != {event for event, disposition in events.items() if disposition == "taken"}:
             yield f"its wait took {taken}, the store says {events}"
         for event, disposition in events.items():
@@ -411,6 +414,22 @@ class Race:
                 yield f"the event {event} is held for a saga that has ended"
             if {"taken", "late", "refused"} & self.receipts.get(event, set()) - {disposition}:
                 yield f"the event {event} is {disposition}, its sender was told {self.receipts[event]}"
+
+    def _is_made_of(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> bool:
+        """Whether the output of the wait is what its event brought."""
+        return bool(end["output"] == {"sum": int(end["source"][1:])})
+
+    def _took(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> list[str]:
+        """The events that ended the wait."""
+        return [end["source"]]
+
+    def _sum(self, output: Any) -> Any:
+        """What a wait with this output was paid."""
+        return output["sum"]
+
+    def _item(self, output: Any) -> Any:
+        """What the call after a wait with this output books."""
+        return self._sum(output)
 
     def _people(self, history: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> Iterator[str]:
         """The question has one answer: the first, or what its expiry says."""
@@ -426,7 +445,7 @@ class Race:
 
     def _payment(self, body: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         """What was paid is refunded if and only if the saga is undone, once; what was not paid is not."""
-        paid = [each["output"]["sum"] for each in history if each.get("via") == "event"]
+        paid = [self._sum(each["output"]) for each in history if each.get("via") == "event"]
         refunded = [line.output["sum"] for line in self.ledger.lines(what="applied") if line.tool == "refund"]
         wanted = paid if body["status"] == t.COMPENSATED else []
         if refunded != wanted:
@@ -435,7 +454,7 @@ class Race:
             line.output["item"] for line in self.ledger.lines(what="applied") if (line.step_id, line.tool) == _PAID
         ]
         first = body["steps"][1]["output"]
-        if len(booked) > 1 or (booked and booked != [first["sum"] if first else -1]):
+        if len(booked) > 1 or (booked and booked != [self._item(first) if first else -1]):
             yield f"its wait gave {first}, and it booked {booked}"
 
     def _ledger(self, body: Mapping[str, Any]) -> Iterator[str]:
