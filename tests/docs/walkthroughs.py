@@ -123,7 +123,7 @@ class Walk:
         while "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             given[name] = value
-        env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("SAGA_", "PYTEST_ADD"))}
         return words, env | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1", **given}
 
     def _run(self, command: str) -> tuple[int, str]:
