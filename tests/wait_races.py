@@ -349,6 +349,7 @@ class Race:
         for _ in range(40):  # a sender or an owner that ended: workers look after what is held
             if "held" not in (await self._sent()).values():
                 break
+            await self._put_clock_on(PATIENCE_S)  # what came for a wait is looked at again when that is due
             desk = self._desk
             events = Events(desk.store, desk.supervisor, desk._begin_late)
             await events.tell_again(range(desk.store.work().count))
