@@ -278,8 +278,19 @@ def stands(error: Interrupted, settings: Settings, *, session: bool = False, sag
     )
 
 
-def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None, full: bool = False) -> int:
-    """Print the status of the saga, as ``show`` does; returns the exit code."""
+def finish(
+    found: Driven,
+    settings: Settings,
+    *,
+    as_json: bool,
+    code: int | None = None,
+    left: bool = False,
+    full: bool = False,
+) -> int:
+    """Print the status of the saga, as ``show`` does; returns the exit code.
+
+    ``code``: instead of that of the status. ``left``: the command leaves the saga to workers, and says so itself.
+    """
     from saga_engine.cli.render import summary_lines
     from saga_engine.cli.render_calls import has_traceback
 
@@ -290,9 +301,9 @@ def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None
     else:
         unread = found.unread and not found.elsewhere
         data("\n".join(summary_lines(body, settings, unread=unread)))
-        if found.elsewhere:
+        if found.elsewhere and not left:
             note("hint: another live process runs this saga; to see its state: " + show_line(saga_id, settings))
-        elif unread:
+        elif unread and not left:
             go_on = resume_line(saga_id, settings, session="session" in body)
             note(f"hint: it is recorded; a worker acts on it, or: {go_on}")
         if has_traceback(body):

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.settings import Settings
 
-#: With these a saga is waiting or has ended: the next record is an operator's decision, or there is none.
-_RESTS: Final = frozenset({"SagaCompleted", "SagaCompensated", "SagaWaived", "SagaEscalated"})
+_ENDS: Final = frozenset({"SagaCompleted", "SagaCompensated", "SagaWaived"})
 
 
 def follow_saga(settings: Settings, saga_id: str) -> None:
@@ -38,5 +37,14 @@ async def _follow(coordinator: Engine, saga_id: str) -> None:
         note(shown(f"{seq:>4}  {at}  {kind}{about}  {details}".rstrip(), 300))
         if record["seq"] < length:
             continue  # earlier records are printed as they were, also if the saga waited then
-        if kind in _RESTS or (record["seq"] == length and (await coordinator.show(saga_id)).status == "ESCALATED"):
+        if kind in _ENDS:
             return
+        if (kind == "SagaEscalated" or record["seq"] == length) and await _asks(coordinator, saga_id):
+            return
+
+
+async def _asks(coordinator: Engine, saga_id: str) -> bool:
+    """Whether only an operator can move the saga on: an answer that is recorded and not yet read will move it."""
+    # In this order: an answer that is read between the two has left its record for the second.
+    unread = (await coordinator.ownership(saga_id)).unread
+    return not unread and (await coordinator.show(saga_id)).status == "ESCALATED"

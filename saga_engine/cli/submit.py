@@ -146,7 +146,7 @@ def _submitted(
         if not settings.names_tools:
             note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
         raise
-    code = finish(found, settings, as_json=as_json, code=0 if detach else None, full=full)
+    code = finish(found, settings, as_json=as_json, code=0 if detach else None, left=detach, full=full)
     if detach and not found.outcome.ended:
         note(f"hint: {queued_line(saga_id, settings)}")
     return code

@@ -7,7 +7,8 @@ link to it.
 
 The temporary server ends with the reader, even if the reader is killed: a small process starts the server, waits for
 the end of a pipe that the reader holds, stops the server and removes its files. When the folder gets a server of its
-own, the reader switches to it, so that a command which follows a saga sees current records.
+own, the reader switches to it, so that a command which follows a saga sees current records. When such a server wrote
+something and has ended before the reader looked, the reader makes a new copy.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _POLL_S: Final = 0.01
-#: How often a reader of a copy checks whether the folder has a server now.
+#: How often a reader of a copy checks whether the folder has a server, or newer data, now.
 _LOOK_S: Final = 1.0
 #: The log may be rewritten while it is copied; the number of attempts to copy it.
 _COPIES: Final = 10
@@ -98,9 +99,10 @@ class SnapshotConnector(EmbeddedConnector):
             await self._leave_copy()
             self._socket = await asyncio.to_thread(self._server.reachable)
             if self._socket is None:
+                copied = self._written()  # before the copy: what is written meanwhile differs
                 self._copy = TemporaryServer(self._folder, self._binary)
                 self._socket = await asyncio.to_thread(self._copy.start, limit_s)
-                self._watching = asyncio.create_task(self._change_over(self._copy), name="saga-snapshot")
+                self._watching = asyncio.create_task(self._change_over(self._copy, copied), name="saga-snapshot")
 
     async def close(self) -> None:
         """End the temporary server; the folder's own is stopped if no other client uses it."""
@@ -115,12 +117,21 @@ class SnapshotConnector(EmbeddedConnector):
         """The findings of the logs of both servers."""
         return [*super().findings(), *(() if self._copy is None else self._copy.findings())]
 
-    async def _change_over(self, copy: TemporaryServer) -> None:
-        """Leave the copy as soon as the folder has a server: the next call connects to that one."""
+    async def _change_over(self, copy: TemporaryServer, copied: object) -> None:
+        """Leave the copy as soon as the folder has a server or other data: the next call uses these."""
         while self._copy is copy:
             await asyncio.sleep(_LOOK_S)
-            if await asyncio.to_thread(self._server.reachable) is not None and self._copy is copy:
+            newer = await asyncio.to_thread(self._server.reachable) is not None or self._written() != copied
+            if newer and self._copy is copy:
                 await self._leave_copy()
+
+    def _written(self) -> frozenset[tuple[str, int]]:
+        """The files of the folder's log with their sizes: a log that is written to grows, or gets another file."""
+        found = set()
+        for file in (self._folder / "data" / FOLDER).glob("*"):
+            with contextlib.suppress(FileNotFoundError):  # a server has just rewritten its log
+                found.add((file.name, file.stat().st_size))
+        return frozenset(found)
 
     async def _leave_copy(self) -> None:
         copy, self._copy = self._copy, None

@@ -82,6 +82,21 @@ def test_a_saga_that_asks_is_followed_to_its_question(cli: Cli, book) -> None:
     assert cli.look("show", "trip", "--follow").code == 4
 
 
+def test_an_answer_that_nobody_has_read_yet_is_followed(cli: Cli, book) -> None:
+    """Whoever answers and then follows sees what the answer does, also when the worker comes later."""
+    cli.plan("p.json", {"tool": "vanish", "params": {"item": "a"}}, task_id="trip")
+    assert cli("submit", "p.json", *WITH).code == 4
+    assert cli("resolve", "trip", "1", "happened", "--output", "{}").code == 8
+    following = cli.start("show", "trip", "--follow")
+    assert following.stderr is not None
+    while "SagaEscalated" not in following.stderr.readline():
+        assert following.poll() is None
+    assert cli("resume", "trip", *WITH).code == 0
+    out, err = following.communicate()
+    assert (following.returncode, out.splitlines()[0]) == (0, "saga trip: COMPLETED")
+    assert "QuestionResolved" in err
+
+
 def test_ages(cli: Cli, book) -> None:
     """`list` says how long ago a saga changed, and shows those that are newer or older than an age."""
     cli.plan("p.json", book("a"), task_id="trip")

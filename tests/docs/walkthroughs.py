@@ -128,6 +128,9 @@ class Walk:
 
     def _run(self, command: str) -> tuple[int, str]:
         words, env = self._words(command)
+        quiet = words[-1] == "2>/dev/null"
+        if quiet:
+            words.pop()
         if words[0] == "saga":
             code, out, err = run_python("-m", "saga_engine", *words[1:], cwd=self._folder, env=env)
         else:
@@ -136,7 +139,7 @@ class Walk:
                 cwd=self._folder, env=env, capture_output=True, text=True, check=False, timeout=600,
             )  # fmt: skip
             code, out, err = ran.returncode, ran.stdout, ran.stderr
-        printed = _replaced(err + out, {there: here for here, there in self._ports.items()})
+        printed = _replaced(out if quiet else err + out, {there: here for here, there in self._ports.items()})
         return code, printed if not printed or printed.endswith("\n") else printed + "\n"
 
     def _serve(self, command: str) -> None:
