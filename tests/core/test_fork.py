@@ -133,7 +133,10 @@ STEPS = st.builds(
     after=st.one_of(st.none(), REFS),
     other_way=st.booleans(),
 )
-GOING_ON = st.tuples(STEPS, st.booleans()).map(lambda drawn: replace(drawn[0], goes_on=drawn[1]))
+#: Half of them go on, and most bind something, so that many a step needs what may have failed.
+GOING_ON = st.builds(
+    lambda step, goes_on, binds: replace(step, goes_on=goes_on, binds=binds), STEPS, st.booleans(), REFS
+)
 
 
 @st.composite
@@ -288,13 +291,14 @@ class Case:
 
 
 FATES = st.sampled_from(["done", "done", "done", "done", "failed", "deduplicated", "other way", "stuck"])
+OFTEN_FAILED = st.sampled_from(["failed", "failed", "failed", "done", "other way"])
 
 
 @st.composite
 def cases(draw: st.DrawFn, steps: st.SearchStrategy[Step] = STEPS) -> Case:
     plan = sound(draw(st.lists(steps, min_size=1, max_size=6)))
     on_failure = draw(st.sampled_from(["pause", "pause", "compensate"]))
-    fates = {step.key: draw(FATES) for step in plan}
+    fates = {step.key: draw(OFTEN_FAILED if step.goes_on else FATES) for step in plan}
     outputs = {step.key: draw(st.integers(0, 1)) for step in plan}
     old = start("old", plan, {}, World(), on_failure=on_failure, fates=fates, outputs=outputs)
     old.play()

@@ -33,8 +33,18 @@ OLD = {
 #: The first two are as they were; another third is wanted, and another fourth.
 MENDED = {"steps": [item(1, "a"), item(2, "b", depends_on=[1]), item(3, "C", depends_on=[1]), item(4, "d")]}
 WORSE = {"steps": [*MENDED["steps"][:3], item(4, "never", "fail")]}
-PLANS = {"completes": MENDED, "fails": WORSE}
-ENDS = {"completes": "COMPLETED", "fails": "COMPENSATED"}
+#: Step 9 did nothing and the old saga went on; it does nothing in the fork, either. Step 2 comes after it.
+NOTHING = item(9, "x", "fail", depends_on=[1], on_error="continue")
+
+
+def going_on(plan: dict[str, Any]) -> dict[str, Any]:
+    first, second, *rest = plan["steps"]
+    return {**plan, "steps": [first, NOTHING, {**second, "depends_on": [9]}, *rest]}
+
+
+PLANS = {"completes": MENDED, "fails": WORSE, "passes": going_on(WORSE)}
+OLDS = {"completes": OLD, "fails": OLD, "passes": going_on(OLD)}
+ENDS = {"completes": "COMPLETED", "fails": "COMPENSATED", "passes": "COMPENSATED"}
 
 
 class Stage:
@@ -53,7 +63,7 @@ class Stage:
     def place(self) -> Place:
         """Where a saga rests."""
         place = self._new_place(self._url)
-        assert self.run("submit", place, plan=OLD).told["final"]["status"] == "ESCALATED"
+        assert self.run("submit", place, plan=OLDS[self.plan]).told["final"]["status"] == "ESCALATED"
         return place
 
     def run(self, part: str, place: Place, **more: Any) -> Ended:
@@ -130,7 +140,8 @@ def _said(old: Told, new: Told) -> Iterator[str]:
     taken = {body["source"] for body in new["steps"] if body.get("via") == "fork"}
     if taken != {f"{old['saga_id']}/{step_id}" for step_id in handed} or handed != {1, 2}:
         yield f"handed over were {handed}, taken over {taken}"
-    if old["report"] != {**_CLEAN, "compensated": [3]}:
+    went_on = {"continued": [9]} if any(body["step_id"] == 9 for body in old["steps"]) else {}
+    if old["report"] != {**_CLEAN, "compensated": [3], **went_on}:
         yield f"the old saga reports {old['report']}"
     if not new["report"]["clean"]:
         yield f"the fork reports {new['report']}"

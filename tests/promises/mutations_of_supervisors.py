@@ -27,6 +27,13 @@ _DOUBT_LOST = (
         ),
     ),
 )
+#: A fork never passes a step that did nothing.
+_NOTHING_PASSED = (
+    (
+        "        step = self.state.plan.steps[index]\n        if found := self._match(index, self._past.vain",
+        "        return\n        step = self.state.plan.steps[index]\n        if found := self._match(index, self._past.vain",
+    ),
+)
 #: Whoever stops writes nothing any more.
 _ABANDONED = (
     ("if records or consumed or self._kept:\n", "if (records or consumed or self._kept) and not self.stopping:\n"),
@@ -241,6 +248,30 @@ OF_SUPERVISORS = [
         "saga_engine/core/evolve/__init__.py",
         _DOUBT_LOST,
         only="fails and bare",
+    ),
+    Mutation(
+        "tests/core/test_fork.py::test_what_is_reused_needs_nothing_that_runs_again",
+        "a step is reused although it binds the output of one that runs again",
+        "saga_engine/analysis/passing.py",
+        (
+            (
+                "        if binds(step, self._again) or not self._holding.isdisjoint(before):",
+                "        if not self._holding.isdisjoint(before):",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/core/test_fork.py::test_a_fork_of_what_went_on_makes_nothing_twice",
+        "what followed a step that did nothing is made anew",
+        "saga_engine/analysis/fork.py",
+        _NOTHING_PASSED,
+    ),
+    Mutation(
+        "tests/kill/test_forks.py::test_killed_anywhere",
+        "what followed a step that did nothing is made anew, and killed",
+        "saga_engine/analysis/fork.py",
+        _NOTHING_PASSED,
+        only="passes and bare",
     ),
     Mutation(
         "tests/kill/test_forks.py::test_two_processes_fork_the_same_saga",
