@@ -69,7 +69,7 @@ def test_lines_have_at_most_120_columns(page: Path) -> None:
 
 
 def test_the_diagrams_are_the_tables() -> None:
-    """The state diagrams are what ``make docs-diagrams`` would draw now."""
+    """The state diagrams and the rooms are what ``make docs-diagrams`` would draw now."""
     text = CONCEPTS.read_text(encoding="utf-8")
     assert text == drawn(text)
 
