@@ -23,6 +23,7 @@ from tests.docs.pages import PAGES, ROOT, anchors, prose
 from website import reference
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+TWINS = [page for page in PAGES if page.name.endswith(".zh.md") and page.parent == ROOT / "docs"]
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
 
@@ -56,6 +57,17 @@ def test_every_page_is_in_the_index() -> None:
     assert [page.name for page, twin in twins.items() if not twin.is_file()] == []
     assert _not_in(docs / "README.md", pages - chinese) == []
     assert _not_in(docs / "README.zh.md", (pages - set(twins.values())) | chinese) == []
+
+
+def _blocks(page: Path) -> list[str]:
+    return re.findall(r"^```.*?^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", TWINS, ids=lambda page: page.name)
+def test_a_chinese_page_has_the_same_code(page: Path) -> None:
+    """Whatever is to be typed, and whatever is printed, is the same in both languages."""
+    english = page.with_name(page.name.replace(".zh.md", ".md"))
+    assert _blocks(page) == _blocks(english)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
