@@ -47,25 +47,24 @@ _encode: Final = msgspec.json.Encoder().encode
 class DataKey:
     """The key of one saga, or of the store. ``wrapped`` is the form in which the store keeps it."""
 
-    __slots__ = ("_aead", "_names", "_nonces", "wrapped")
+    __slots__ = ("_aead", "_names", "_nonces", "_secret", "wrapped")
 
     def __init__(self, secret: bytes, wrapped: bytes) -> None:
         self._aead = aead(secret)
-        # Subkeys with one purpose each.
-        nonces = blake2b(key=secret, person=b"saga nonces", digest_size=KEY_BYTES).digest()
-        names = blake2b(key=secret, person=b"saga names", digest_size=KEY_BYTES).digest()
-        self._nonces = blake2b(key=nonces, digest_size=_NONCE_BYTES)
-        self._names = blake2b(key=names, digest_size=16)
+        self._nonces = _subkey(secret, b"saga nonces", _NONCE_BYTES)
+        self._secret = secret
+        #: Most sagas have nothing whose name is keyed.
+        self._names: blake2b | None = None
         self.wrapped = wrapped
 
     # --- bytes ---
 
-    def seal(self, place: bytes, data: bytes) -> bytes:
-        """The sealed form of ``data``, which opens at no other place."""
+    def seal(self, place: bytes, data: bytes, head: bytes = b"") -> bytes:
+        """The sealed form of ``data``, which opens at no other place; after ``head``, which stays clear."""
         digest = self._nonces.copy()
         digest.update(b"%d:%b%b" % (len(place), place, data))
         nonce = digest.digest()
-        return nonce + self._aead.encrypt(nonce, data, place)
+        return b"%b%b%b" % (head, nonce, self._aead.encrypt(nonce, data, place))
 
     def open(self, place: bytes, sealed: bytes) -> bytes:
         """What was sealed at this place. Raises ``SealBroken``."""
@@ -94,7 +93,7 @@ class DataKey:
             shown = _encode(_shown.decode(data))
         except msgspec.MsgspecError:
             shown = b"{}"  # whatever a newer engine writes
-        return b"%b%b\0%b" % (_BYTES, shown, self.seal(_place_of(saga_id, seq, shown), data))
+        return self.seal(_place_of(saga_id, seq, shown), data, b"%b%b\0" % (_BYTES, shown))
 
     def open_record(self, saga_id: str, seq: int, data: bytes) -> bytes:
         """The record. Raises ``SealBroken``."""
@@ -133,12 +132,19 @@ class DataKey:
 
     def name(self, *parts: str) -> str:
         """A name in place of one that would reveal a value: the same parts have the same one. 32 hex digits."""
+        if self._names is None:
+            self._names = _subkey(self._secret, b"saga names", 16)
         digest = self._names.copy()
         for part in parts:
             data = part.encode("utf-8", "surrogatepass")
             digest.update(b"%d:" % len(data))
             digest.update(data)
         return digest.hexdigest()
+
+
+def _subkey(secret: bytes, purpose: bytes, size: int) -> blake2b:
+    """A keyed digest for one purpose alone."""
+    return blake2b(key=blake2b(key=secret, person=purpose, digest_size=KEY_BYTES).digest(), digest_size=size)
 
 
 def aead(secret: bytes) -> AESGCM:

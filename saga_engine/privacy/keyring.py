@@ -14,13 +14,18 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from saga_engine.errors import KeyMissing, KeyRefused, SealBroken, SettingInvalid
 from saga_engine.files import replacing
 from saga_engine.privacy.cipher import KEY_BYTES, DataKey, aead, broken, place
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 Keys = Mapping[str, bytes]
 #: What ``Coordinator.open(privacy=…)`` takes.
@@ -34,12 +39,18 @@ _NONCE_BYTES: Final = 12
 _AGAIN_S: Final = 1.0
 
 
-class Key(NamedTuple):
+@dataclass(frozen=True)
+class Key:
     """A key of the operator: its name, 32 bytes, and what identifies these without revealing them."""
 
     name: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     fingerprint: bytes
+
+    @cached_property
+    def aead(self) -> AESGCM:
+        """What wraps with it, made once. Raises ``SettingInvalid`` if the extra is not installed."""
+        return aead(self.secret)
 
     @property
     def mark(self) -> str:
@@ -108,7 +119,7 @@ class Keyring:
     def _wrap(self, saga_id: str, secret: bytes, about: str) -> bytes:
         key, nonce = self.current, os.urandom(_NONCE_BYTES)
         head = bytes([_FORMAT, len(key.name)]) + key.name.encode() + key.fingerprint
-        return head + nonce + aead(key.secret).encrypt(nonce, secret, head + place("data key", saga_id, about))
+        return head + nonce + key.aead.encrypt(nonce, secret, head + place("data key", saga_id, about))
 
     def _secret(self, saga_id: str, wrapped: bytes, about: str, retired: Collection[str]) -> bytes:
         from cryptography.exceptions import InvalidTag
@@ -137,7 +148,7 @@ class Keyring:
         size = 2 + len(name) + _FINGERPRINT_BYTES
         head, nonce, sealed = wrapped[:size], wrapped[size : size + _NONCE_BYTES], wrapped[size + _NONCE_BYTES :]
         try:
-            return aead(key.secret).decrypt(nonce, sealed, head + where)
+            return key.aead.decrypt(nonce, sealed, head + where)
         except (InvalidTag, ValueError) as error:
             raise broken(where) from error
 
