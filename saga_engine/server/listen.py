@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,6 +72,15 @@ class Listener(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_started(self)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Keep the port open while requests that came before are answered, so that probes are told; then close."""
+        begun_s = time.monotonic()
+        if tasks := set(self.server_state.tasks):
+            await asyncio.wait(tasks, timeout=_DRAIN_S)
+        spent_s = time.monotonic() - begun_s
+        self.config.timeout_graceful_shutdown = max(1, math.ceil(_DRAIN_S - spent_s))
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
