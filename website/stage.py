@@ -26,6 +26,7 @@ _CODE = re.compile(
     r"|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n[ \t]*\n).)*?(?<!`)(?P=ticks)(?!`)",
     re.DOTALL | re.MULTILINE,
 )
+_FENCED = re.compile(r"^(?P<fence>`{3,})[^\n]*\n.*?^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 _ENTRY = re.compile(r"\[(?P<title>[^\]]+)\]\((?P<target>[^)\s#]+\.md)\)")
 
@@ -36,6 +37,17 @@ _LEXERS = {"md": "markdown", "py": "python", "toml": "toml", "json": "json", "ym
 
 def _english(name: str) -> str:
     return f"{name.removesuffix('.md').removesuffix('.zh')}.md"
+
+
+def slugs(text: str) -> list[str]:
+    """The anchors of a page's headings, in order, as GitHub makes them."""
+    found: list[str] = []
+    for title in re.findall(r"^#{1,6} +(.+?) *$", _FENCED.sub("", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        same = sum(re.fullmatch(rf"{re.escape(slug)}(?:-\d+)?", each) is not None for each in found)
+        found.append(f"{slug}-{same}" if same else slug)
+    return found
 
 
 class DeadLink(Exception):
@@ -140,6 +152,8 @@ class Stage:
                 file /= "README.md"
             if file.name.endswith(".zh.md"):
                 file = file.with_name(_english(file.name))
+            elif anchor:
+                anchor = self._own_anchor(file, anchor)
             path = os.path.relpath(self.place(file), where.parent)
             if self.language != "en" and file.suffix not in (".md", *_PICTURES):
                 up = "../" * len(where.parts)
@@ -148,6 +162,14 @@ class Stage:
             return f"]({path}{'#' if anchor else ''}{anchor})"
 
         return prose(text, lambda part: _LINK.sub(link, part))
+
+    def _own_anchor(self, file: Path, anchor: str) -> str:
+        """The anchor of an English page's heading on the page that is shown in its place, which has the same ones."""
+        shown = self.shown(file)
+        if shown == file:
+            return anchor
+        english, own = (slugs(page.read_text(encoding="utf-8")) for page in (file, shown))
+        return own[english.index(anchor)] if anchor in english and len(english) == len(own) else anchor
 
     def _orphan(self, text: str) -> str:
         return f"---\norphan: true\n---\n\n{text}"

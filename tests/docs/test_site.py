@@ -153,6 +153,23 @@ def test_what_a_page_links_to_outside_docs_is_on_the_site(tmp_path: Path) -> Non
     assert "[y.txt](y.txt.md)" in (tmp_path / "out/source/c/index.md").read_text(encoding="utf-8")
 
 
+def test_a_link_to_a_heading_leads_to_that_of_the_translation(tmp_path: Path) -> None:
+    """Whoever links to an English heading reaches the same one of the Chinese page, whichever language links."""
+    root = small(
+        tmp_path,
+        README=INDEX,
+        README_zh="# 文档\n\n## 开始\n\n- [一](one.zh.md)\n- [二](two.md)\n",
+        one="# One\n\n```sh\n# no heading\n```\n\n## Then\n\n## Then\n",
+        one_zh="# 一\n\n```sh\n# no heading\n```\n\n## 然后\n\n## 随后\n\n[二](two.md#there) [此](one.zh.md#然后)\n",
+        two="# Two\n\n## There\n\n[a](one.md#then) [b](one.md#then-1) [c](one.md#nowhere)\n",
+    )
+    Stage(tmp_path / "out", "zh", root).lay_out()
+    assert "[a](one.md#然后) [b](one.md#随后) [c](one.md#nowhere)" in (tmp_path / "out/two.md").read_text(
+        encoding="utf-8"
+    )
+    assert "[二](two.md#there) [此](one.md#然后)" in (tmp_path / "out/one.md").read_text(encoding="utf-8")
+
+
 def test_a_chinese_page_takes_the_place_of_its_twin(tmp_path: Path) -> None:
     """Its links lead to the addresses that both sites share; a page without one says that it is in English."""
     index = "# 文档\n\n## 开始\n\n- [一](one.zh.md)\n- [二](two.md)\n"
