@@ -41,8 +41,18 @@ def breaches(parent: Told, step_id: str, child: Told, undo: Told | None, *, last
         yield f"step {step_id} has the output of {step['output']['saga_id']}"
     if ended == t.COMPLETED and status in (t.PENDING, t.SKIPPED, t.FAILED):
         yield f"step {step_id} is {status}, and its child has completed"
-    if status == t.COMPENSATED and ended == t.COMPLETED and (undo is None or undo.body["status"] != t.COMPENSATED):
+    done = ended == t.COMPLETED and _has_effect(child)
+    if status == t.COMPENSATED and done and (undo is None or undo.body["status"] != t.COMPENSATED):
         yield f"step {step_id} is undone, and the undo of its child is not"
-    stands = ended == t.WAIVED or (ended == t.COMPLETED and (undo is None or undo.body["status"] != t.COMPENSATED))
+    stands = ended == t.WAIVED or (done and (undo is None or undo.body["status"] != t.COMPENSATED))
     if parent.body["status"] == t.COMPENSATED and stands and not parent.decided("undone"):
         yield f"it is COMPENSATED, and something of its child {child.body['saga_id']} stands"
+
+
+def _has_effect(child: Told) -> bool:
+    """Whether a child that completed has something to undo. Its steps may all read, or have failed and been passed."""
+    last = child.body["report"].get("finally", ())
+    return any(
+        step["status"] == t.SUCCEEDED and step["kind"] != "read" and step["step_id"] not in last
+        for step in child.body["steps"]
+    )

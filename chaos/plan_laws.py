@@ -105,16 +105,20 @@ def _sleep(step: Mapping[str, Any], told: Told) -> Iterator[str]:
 
 
 def _answer(written: Mapping[str, Any], step: Mapping[str, Any], told: Told) -> Iterator[str]:
-    """The answer is one of the options, and is that of the operator or of the expiry, whichever came first."""
+    """A question has one end, and the answer is one of the options: the operator's or that of the expiry.
+
+    An operator may have the step ask anew after its question has expired. The output comes from the last question.
+    """
     if "ask" not in written:
         return
     ends = [record for record in told.history if record.get("step") == step["step_id"] and record["k"] in _ENDS_ASK]
-    if len(ends) > 1:
-        yield f"its question has {len(ends)} ends"
+    for question, number in Counter(end["question"] for end in ends).items():
+        if number > 1:
+            yield f"its question {question} has {number} ends"
     if step["status"] != t.SUCCEEDED:
         return
     output = step["output"]
-    expired = bool(ends) and ends[0]["k"] == "ApprovalExpired"
+    expired = bool(ends) and ends[-1]["k"] == "ApprovalExpired"
     if output["answer"] not in plans.OPTIONS:
         yield f"its answer is {output['answer']!r}"
     if expired is not bool(output.get("expired")) or (not expired and output["by"] != "ada"):

@@ -150,7 +150,7 @@ _ANSWERED = {
 }
 _GOES_ON = {"step_id": "b0", "wait": {"event": plans.EVENT, "timeout_s": 1, "on_timeout": "continue"}}
 _EXPIRED = {"step_id": "b0", "status": "FAILED", "attempts": 0, "tool": "", "error": {"error_code": "wait_timed_out"}}
-_END = {"k": "QuestionResolved", "step": "b0", "decision": "retry"}
+_END = {"k": "QuestionResolved", "step": "b0", "question": "b0:f:1", "decision": "retry"}
 _SLEPT = (
     {"k": "StepWaiting", "step": "s1", "due_ms": 50},
     {"k": "StepSucceeded", "step": "s1", "via": "timer", "at": 60},
@@ -312,29 +312,56 @@ def test_the_laws_of_several_events_can_fail(word: str, history: Any, events: An
 _PARENT = {"steps": [{"step_id": "c0", "saga": {"plan": {"steps": []}}}]}
 
 
+_EFFECT = {"step_id": "s0", "kind": "compensatable", "status": t.SUCCEEDED}
+
+
 @pytest.mark.parametrize(
-    ("step", "parent", "child", "undo", "sentence"),
+    ("step", "parent", "child", "within", "undo", "sentence"),
     [
-        pytest.param(t.SUCCEEDED, t.COMPLETED, t.COMPLETED, None, "", id="completed"),
-        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, t.COMPENSATED, "", id="undone"),
-        pytest.param(t.FAILED, t.COMPENSATED, t.COMPENSATED, None, "", id="failed"),
-        pytest.param(t.SUCCEEDED, t.COMPLETED, t.COMPENSATED, None, "its child is COMPENSATED", id="not done"),
-        pytest.param(t.FAILED, t.COMPENSATED, t.COMPLETED, None, "its child has completed", id="done, and unknown"),
-        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, None, "undo of its child is not", id="not undone"),
-        pytest.param(t.COMPENSATED, t.COMPENSATED, t.WAIVED, None, "stands", id="left something"),
+        pytest.param(t.SUCCEEDED, t.COMPLETED, t.COMPLETED, {}, None, "", id="completed"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, {}, t.COMPENSATED, "", id="undone"),
+        pytest.param(t.FAILED, t.COMPENSATED, t.COMPENSATED, {}, None, "", id="failed"),
+        pytest.param(t.SUCCEEDED, t.COMPLETED, t.COMPENSATED, {}, None, "its child is COMPENSATED", id="not done"),
+        pytest.param(t.FAILED, t.COMPENSATED, t.COMPLETED, {}, None, "its child has completed", id="done, and unknown"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, {}, None, "undo of its child is not", id="not undone"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, {"kind": "read"}, None, "", id="only read"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.COMPLETED, {"status": t.FAILED}, None, "", id="went on"),
+        pytest.param(t.COMPENSATED, t.COMPENSATED, t.WAIVED, {}, None, "stands", id="left something"),
     ],
 )
-def test_the_laws_of_children_can_fail(step: str, parent: str, child: str, undo: str | None, sentence: str) -> None:
+def test_the_laws_of_children_can_fail(
+    step: str, parent: str, child: str, within: dict[str, str], undo: str | None, sentence: str
+) -> None:
     """The verdict names a parent that says something else of its child than the child's own journal and undo."""
     waiting = {"k": "StepWaiting", "step": "c0", "about": {"saga": "saga.c0"}}
     told = _told({"step_id": "c0", "status": step, "output": {"saga_id": "saga.c0"}}, history=[waiting])
     told.body["status"] = parent  # type: ignore[index]
     assert child_laws.ids_of(told, _PARENT) == {"saga.c0": "c0"}
-    others = [
-        None if status is None else Told({"saga_id": "saga.c0", "status": status}, (), ()) for status in (child, undo)
-    ]
+    own = {"saga_id": "saga.c0", "steps": [_EFFECT | within], "report": {}}
+    others = [None if status is None else Told(own | {"status": status}, (), ()) for status in (child, undo)]
     assert others[0] is not None
     found = list(child_laws.breaches(told, "c0", others[0], others[1], last=True))
+    assert (not found) if not sentence else any(sentence in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("ends", "output", "sentence"),
+    [
+        pytest.param([("QuestionResolved", "b0:f:1")], {"by": "ada"}, "", id="answered"),
+        pytest.param([("ApprovalExpired", "b0:f:1")], {"expired": True}, "", id="expired"),
+        pytest.param([("ApprovalExpired", "b0:f:1"), ("QuestionResolved", "b0:f:2")], {"by": "ada"}, "", id="anew"),
+        pytest.param([("ApprovalExpired", "b0:f:1")] * 2, {"expired": True}, "b0:f:1 has 2 ends", id="two ends"),
+        pytest.param(
+            [("QuestionResolved", "b0:f:1"), ("ApprovalExpired", "b0:f:2")], {"by": "ada"}, "its end is", id="the first"
+        ),
+    ],
+)
+def test_the_law_of_questions_can_fail(ends: list[tuple[str, str]], output: dict[str, Any], sentence: str) -> None:
+    """Each question of a step has one end, and the output of the step is that of the last one."""
+    history = [{"k": kind, "step": "b0", "question": question} for kind, question in ends]
+    step = {"step_id": "b0", "status": t.SUCCEEDED, "output": {"answer": plans.OPTIONS[0], **output}}
+    told = _told(step, history=history)
+    found = list(plan_laws._answer(_ASK, step, told))
     assert (not found) if not sentence else any(sentence in each for each in found), found
 
 
