@@ -182,7 +182,7 @@ eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:na
 docs: venv ## build the documentation site into build/site, in English and Chinese; every warning is an error
 	@$(BIN)/python -m website.build $(DOCS_ARGS)
 
-docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
+docs-diagrams: venv ## draw the state diagrams of docs/concepts.md and its twin anew
 	@$(BIN)/python tests/docs/diagrams.py
 
 docs-reference: venv ## write the pages of docs/reference anew, from the code
