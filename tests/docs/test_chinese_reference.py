@@ -70,6 +70,11 @@ def test_a_translation_has_the_same_code_and_links(stem: str) -> None:
     assert other == [], f"code or links differ in {chinese.file(stem).relative_to(ROOT)}"
 
 
+def test_every_page_of_the_reference_is_there_in_chinese(english: dict[str, str]) -> None:
+    """A page that is added gets a catalogue: an empty file, which ``make docs-reference`` fills with its messages."""
+    assert chinese.stems() == sorted(name.removesuffix(".md") for name in english if name.endswith(".md"))
+
+
 def test_a_message_is_what_has_words() -> None:
     """Headings, paragraphs and cells; no code, no note, and nothing whose words are all code or a link's target."""
     assert chinese.messages(PAGE) == [
