@@ -85,7 +85,7 @@ def renewed(po: str, english: str) -> str:
     for each in found:
         each.flags &= {"fuzzy"}
     body = io.BytesIO()
-    write_po(body, found, width=0, omit_header=True, ignore_obsolete=True, include_previous=True)
+    write_po(body, found, width=0, omit_header=True, ignore_obsolete=True)
     return f"{_HEADER}\n{body.getvalue().decode().strip()}\n"
 
 
