@@ -25,6 +25,7 @@ from website import reference
 CONCEPTS = ROOT / "docs" / "concepts.md"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 TWINS = [page for page in PAGES if page.name.endswith(".zh.md") and page.parent == ROOT / "docs"]
+REFERENCE = reference.pages()
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
 
@@ -88,12 +89,12 @@ def test_the_diagrams_are_the_tables() -> None:
         assert text == drawn(text)
 
 
-@pytest.mark.parametrize("name", sorted(reference.pages()))
+@pytest.mark.parametrize("name", sorted(REFERENCE))
 def test_the_reference_is_the_code(name: str) -> None:
     """The pages of ``docs/reference`` are what ``make docs-reference`` would write now, and there are no others."""
     written = (reference.FOLDER / name).read_text(encoding="utf-8")
-    assert written == reference.pages()[name], "run `make docs-reference`, and read the difference"
-    assert sorted(path.name for path in reference.FOLDER.iterdir()) == sorted(reference.pages())
+    assert written == REFERENCE[name], "run `make docs-reference`, and read the difference"
+    assert sorted(path.name for path in reference.FOLDER.iterdir()) == sorted(REFERENCE)
 
 
 # --- errors --------------------------------------------------------------------------------------------------------
