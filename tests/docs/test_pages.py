@@ -72,6 +72,29 @@ def test_a_chinese_page_has_the_same_code(page: Path) -> None:
     assert _blocks(page) == _blocks(english)
 
 
+def _tables(page: Path) -> list[tuple[int, list[str], list[str]]]:
+    """Of each row of the page's tables: how many cells it has, the numbers in them, and the tests that it names."""
+    rows = [line for line in prose(page).splitlines() if line.startswith("|")]
+    cells = [[cell.strip().replace("、", ", ") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    return [
+        (
+            len(row),
+            [cell for cell in row if re.fullmatch(r"[\d,.· —]+", cell)],
+            re.findall(r"[\w/]+\.py(?:::\w+)?", text),
+        )
+        for row, text in zip(cells, rows, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("page", TWINS, ids=lambda page: page.name)
+def test_a_chinese_page_has_the_same_headings_and_tables(page: Path) -> None:
+    """Headings have the same levels, as the site maps their anchors by place; rows the same cells, numbers and tests."""
+    english = page.with_name(page.name.replace(".zh.md", ".md"))
+    levels = [re.findall(r"^#+(?= )", prose(each), re.MULTILINE) for each in (page, english)]
+    assert levels[0] == levels[1]
+    assert _tables(page) == _tables(english)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_have_at_most_120_columns(page: Path) -> None:
     """Prose can be read and reviewed in a window; tables, code and what a benchmark writes are as wide as they are."""
