@@ -79,7 +79,7 @@ class Disk:
 
 
 class StoreServer:
-    """The server's process; its data stay in ``disk``. ``program``: a Redis or Valkey server; None: the embedded one."""
+    """The server's process; its data stay in ``disk``. ``program``: None is that of the embedded store."""
 
     def __init__(self, folder: Path, disk: Disk, program: str | None = None) -> None:
         self._folder = folder
