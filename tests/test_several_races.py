@@ -33,6 +33,12 @@ ORDERS = (
     ("all", "card learn cancel bank", "cancel"),
     ("all", "card time bank", "time"),
     ("all", "bank learn time card", "time"),
+    ("first", "card-url bank cancel", "event"),
+    ("first", "time bank-url card-url", "time"),
+    ("all", "card-url bank-url cancel", "event"),
+    ("all", "bank-url learn card learn time", "event"),
+    ("all", "card-url learn cancel bank-url", "cancel"),
+    ("all", "card-url learn time bank-url", "time"),
 )
 
 
