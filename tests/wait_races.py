@@ -466,9 +466,9 @@ class Race:
             yield f"too late were {late}, and {refunded} was refunded"
 
     def _said(self, event: str) -> int:
-        """What an event brought; 0: it fits no wait, and an operator is asked about it."""
-        if event in self._ids:
-            return min(self.answered[self._ids[event]])
+        """What an event brought; 0: it fits no wait, and an operator is asked about it; -1: an answer of no wait."""
+        if event.startswith("answer-"):
+            return min(self.answered[self._ids[event]]) if event in self._ids else -1
         return 0 if event == "wrong" else int(event[1:])
 
     def _is_made_of(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> bool:
