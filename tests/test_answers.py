@@ -13,7 +13,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.records import MessageRefused
 from saga_engine.errors import EventRefused
-from saga_engine.ports import Channel, StoredEvent, Waiter
+from saga_engine.ports import Channel, DueEvent, StoredEvent, Waiter
 from saga_engine.runtime import events as delivering
 from saga_engine.runtime.events import Events
 from saga_engine.runtime.journal import read_records, state_of
@@ -202,3 +202,17 @@ async def test_a_step_that_waits_again_may_be_answered_again(tmp_path: Path) -> 
         await tell_again(engine)
         assert (await began(engine), REFUNDS) == ([late], [7])
         assert await dispositions(engine) == ["taken", "handled"]
+
+
+async def test_a_journal_that_was_read_too_early_settles_no_wait(tmp_path: Path) -> None:
+    """The event is held for a wait that the journal, as a worker sees it, does not have yet: it stays held."""
+    url = f"embedded://{tmp_path}"
+    async with opened(url) as engine:
+        await engine.run(plan(timeout_s=0.01), saga_id="s")
+        events = engine.store.event_store()
+        await events.register(PAID, Waiter("s", "1", 2), b"", keep_ms=HOUR_MS)
+        await events.send(PAID, StoredEvent("e", b'{"sum":5}'), keep_ms=HOUR_MS, most=9)
+        assert not await Events(engine.store, engine.supervisor, engine._begin_late)._settled(
+            DueEvent(PAID, Waiter("s", "1", 2), "e")
+        )
+        assert await dispositions(engine) == ["held"]

@@ -175,7 +175,10 @@ async def _look_after(coordinator: Coordinator) -> None:
 
 
 async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
-    """Whoever lives goes on, senders repeat their event, and workers look what was not handled."""
+    """Whoever lives goes on, senders repeat their event, and workers look what was not handled.
+
+    An answer that is durable is repeated only after that (``unrepeated``): who repeats it may bring it to its saga.
+    """
     if case.get("moment"):
         await _wait_longer(coordinator)
     try:
@@ -185,10 +188,15 @@ async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
             await coordinator.run(case["plan"], saga_id=case["saga_id"])
         except SagaExists as error:
             return {"error": error.to_dict()}
+    unrepeated = None
+    if case.get("answers") and await coordinator.events("paid"):
+        await _look_after(coordinator)
+        unrepeated = [event.disposition for event in await coordinator.events("paid")]
     await _send(coordinator, case)
     await _look_after(coordinator)
     found = {head.saga_id: (await coordinator.show(head.saga_id)).to_dict() for head in await _sagas(coordinator)}
-    return {"sagas": found, "events": [event.disposition for event in await coordinator.events("paid")]}
+    events = [event.disposition for event in await coordinator.events("paid")]
+    return {"sagas": found, "events": events, "unrepeated": unrepeated}
 
 
 async def _sagas(coordinator: Coordinator) -> Any:

@@ -101,6 +101,8 @@ class Stage:
             yield f"the sagas of the event: {[(saga['saga_id'], saga['status']) for saga in others]}"
         if told["events"] != ["taken" if self.in_time else "handled"]:
             yield f"the event is {told['events']}"
+        if told["unrepeated"] not in (None, told["events"]):
+            yield f"before it was sent again the event was {told['unrepeated']}"
         applied = [line for line in place.ledger.lines() if line.what == "applied"]
         refunds = [(line.saga_id, line.value) for line in applied if line.tool == "refund"]
         if [value for _, value in refunds] != ([] if self.in_time else [{"sum": 7, "of": "a"}]):

@@ -171,7 +171,12 @@ OF_STEPS = [
         "tests/kill/test_late_events.py::test_a_late_answer_is_refunded_once_whoever_dies",
         "an answer that is held is not due: nobody looks after it if its sender dies",
         "saga_engine/stores/lua/events.lua",
-        (("  hold(event, wait)\n  expire()", "  hold(event, wait)\n  call('ZREM', due, member(wait, event))\n  expire()"),),
+        (
+            (
+                "  hold(event, wait)\n  expire()",
+                "  hold(event, wait)\n  call('ZREM', due, member(wait, event))\n  expire()",
+            ),
+        ),
     ),
     # 78
     Mutation(
