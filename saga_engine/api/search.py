@@ -18,11 +18,14 @@ class Searches:
 
     store: Store
     tools: ToolRegistry
+    _templates: Templates | None = None
 
     @property
     def templates(self) -> Templates:
         """Named plans in the store, for ``submit(template=…)``."""
-        return Templates(self.store.documents(), self.tools)
+        if self._templates is None:  # every submission looks
+            self._templates = Templates(self.store.documents(), self.tools)
+        return self._templates
 
     async def search(
         self,
