@@ -129,24 +129,3 @@ def test_sagas_that_nobody_drives_are_a_finding(cli):
     (found,) = [one for one in findings(ran, "warning") if one["about"] == "store"]
     assert "1 saga has not ended" in found["text"]
     assert "saga resume --all" in found["hint"]
-
-
-@pytest.mark.parametrize(("status", "warned"), [("RUNNING", True), ("COMPLETED", False)])
-def test_a_process_that_died_is_a_finding_while_a_saga_has_not_ended(cli, status, warned):
-    """What nobody left needs no take-over: after `kill -9` and `saga resume` all is well."""
-
-    async def die() -> None:
-        store = open_store(f"embedded://{cli.folder}/.saga")
-        await store.open()
-        await store.open_lease("gone", 300)
-        entry = Entry("s1", 0, 0, [b"r0"], status, b"{}", creation=Creation("d", owned=status == "RUNNING"))
-        await store.append("gone", [entry])
-        while (await store.work().overview()).owners["gone"] > 0:  # noqa: ASYNC110 - the store's clock tells
-            await asyncio.sleep(0.02)
-        await store.close()
-
-    asyncio.run(die())
-    ran = cli("doctor", "--json")
-    about = [one["text"] for one in findings(ran, "warning") if one["about"] == "sagas"]
-    assert [text for text in about if "1 process died and may have left sagas" in text] == about
-    assert bool(about) is warned
