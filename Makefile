@@ -23,7 +23,7 @@ LOCK_TOOLS := $(BIN)/uv pip compile $(LOCKING)
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos release-check docs docs-diagrams docs-reference eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos release-check docs docs-diagrams docs-kills docs-reference eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -182,8 +182,11 @@ eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:na
 docs: venv ## build the documentation site into build/site, in English and Chinese; every warning is an error
 	@$(BIN)/python -m website.build $(DOCS_ARGS)
 
-docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
+docs-diagrams: venv ## draw the state diagrams of docs/concepts.md and its twin anew
 	@$(BIN)/python tests/docs/diagrams.py
+
+docs-kills: venv ## count the cases of the kill tests into docs/guarantees.md
+	@$(BIN)/python -m tests.docs.kills
 
 docs-reference: venv ## write the pages of docs/reference anew, from the code
 	@$(BIN)/python -m website.reference

@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument(
         "--backlog", type=int, default=1500, help="the maximum number of submitted sagas that have not ended"
     )
+    parser.add_argument("--server", help="the program of a Redis or Valkey server (default: the embedded store's)")
     parser.add_argument(
         "--disk", choices=("auto", "plain"), default="auto", help="auto: a small tmpfs if possible; plain: no mount"
     )
@@ -143,7 +144,7 @@ class Run:
         )
         if not disk.mounted:
             _log.info("no tmpfs may be mounted here: the full disk is a limit on the size of the server's files")
-        server = StoreServer(self._folder, disk)
+        server = StoreServer(self._folder, disk, self._args.server)
         try:
             await server.start()
             begun_ms = _clock_ms(server)
@@ -362,6 +363,7 @@ class Run:
             "sessions": args.sessions,
             "workers": args.workers,
             "lease_s": args.lease,
+            "server": server.version,
             "disk": "tmpfs" if disk.mounted else "limit",
             "ends": ends,
             "figures": {
@@ -415,6 +417,7 @@ def show(report: dict[str, Any]) -> None:
     count = len(report["breaches"])
     wrong = len(report["wrong"])
     of = f"{report['sagas']} sagas and {report['sessions']} sessions"
+    print(f"server: {report['server']}")
     print(f"seed {report['seed']}: {count} of {of} violate a law, {wrong} process failures")
 
 

@@ -1,6 +1,7 @@
 """The store's server: the injector kills it, freezes it, exhausts its memory and fills its disk.
 
-It is the Valkey of the embedded store, with its log on the disk at every acknowledgement. A full disk is a real one if
+It is the Valkey of the embedded store, or another server that is named (``--server``), with its log on the disk at
+every acknowledgement. A full disk is a real one if
 a tmpfs may be mounted (``Disk``). Otherwise the server's files may not grow any longer, which has the same effect: a
 write that fails half-way.
 """
@@ -78,15 +79,17 @@ class Disk:
 
 
 class StoreServer:
-    """The server's process; its data stay in ``disk``."""
+    """The server's process; its data stay in ``disk``. ``program``: None is that of the embedded store."""
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
+    def __init__(self, folder: Path, disk: Disk, program: str | None = None) -> None:
         self._folder = folder
         self._disk = disk
+        self._program = program or str(find_binary())
         self._socket = folder / "store"
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"unix://{self._socket}"
         self.starts = 0
+        self.version = ""
 
     async def start(self) -> None:
         """Start it and wait until its data are loaded."""
@@ -102,7 +105,7 @@ class StoreServer:
             # Small, so that the log is rewritten while faults occur.
             "auto-aof-rewrite-min-size": "16mb",
         }
-        command = [str(find_binary()), *(part for name, value in options.items() for part in (f"--{name}", value))]
+        command = [self._program, *(part for name, value in options.items() for part in (f"--{name}", value))]
         with (self._folder / "store.log").open("ab") as log:
             # Python ignores SIGXFSZ, and so must the server: a file that may not grow is then an error of its write.
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it takes a millisecond
@@ -115,6 +118,10 @@ class StoreServer:
             )
         self.starts += 1
         await until(self._answers, "the store to start")
+        with self.client() as client:
+            found = client.info("server")
+        name = found.get("server_name", "redis")
+        self.version = f"{name} {found[f'{name}_version']}"
 
     def _answers(self) -> bool:
         if self.ended():

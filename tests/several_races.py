@@ -22,26 +22,23 @@ EVENTS: Final = ("c1", "c1", "c2", "b3", "b3", "b4", "c0", "b0")
 SCHEMA: Final = {"type": "object", "required": ["sum"]}
 
 
-def brought(saga_id: str, event: str) -> dict[str, Any]:
-    """What the wait makes of an event."""
-    return {"event": CHANNELS[event[0]], "key": saga_id, "payload": {"sum": int(event[1:])}}
-
-
 class SeveralRace(Race):
     """One play of a seed; ``first`` may name the channels, too: an event that fits comes there."""
 
     def __init__(
         self, how: How, url: str, folder: Path, seed: int, first: Sequence[str] = (), winner: str = ""
     ) -> None:
-        super().__init__(url, folder, seed, (how, *(name[0] for name in first)), winner)  # a name must be short
+        names = (f"{name[0]}{'u' * name.endswith('url')}" for name in first)  # a name must be short
+        super().__init__(url, folder, seed, (how, *names), winner)
         self.first = first
         self.how = how
         self._make_several(self.plan["steps"])
 
     def _make_several(self, steps: list[dict[str, Any]]) -> None:
         events = [{"event": name, "schema": SCHEMA} for name in CHANNELS.values()]
-        wait = steps[1]["wait"]
-        wait = {self.how: events, "timeout_s": wait["timeout_s"], "on_timeout": wait["on_timeout"]}
+        wait = {name: steps[1]["wait"][name] for name in ("timeout_s", "on_timeout")} | {self.how: events}
+        if self.refunds:
+            wait["on_late"] = {"tool": "refund", "params": {"sum": f"$output.step_{WAIT}.payload.sum"}}
         if isinstance(wait["on_timeout"], dict):
             nothing = [{"event": name, "key": "", "payload": {"sum": 0}} for name in CHANNELS.values()]
             wait["on_timeout"] = {"value": nothing if self.how == "all" else nothing[0]}
@@ -53,6 +50,9 @@ class SeveralRace(Race):
     async def _happens(self, name: str) -> None:
         if name in CHANNELS.values():
             await self._comes(self.dice.choice([event for event in EVENTS if CHANNELS[event[0]] == name][:3]))
+        elif name.endswith("url"):
+            which = name.removesuffix("-url") if name != "url" else self.dice.choice([*CHANNELS.values()])
+            await self._answers([*CHANNELS.values()].index(which))
         else:
             await super()._happens(name)
 
@@ -81,11 +81,17 @@ class SeveralRace(Race):
 
     def _is_made_of(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> bool:
         """The output has what the events brought: in the plan's order, one of each channel, or one of any."""
-        found = [brought(self.saga_id, event) for event in self._took(history, end)]
+        found = [self._brought(event) for event in self._took(history, end)]
         if self.how == "first":
             return [end["output"]] == found
         wanted = sorted(found, key=lambda each: [*CHANNELS.values()].index(each["event"]))
         return bool(end["output"] == wanted and [each["event"] for each in wanted] == [*CHANNELS.values()])
+
+    def _brought(self, event: str) -> dict[str, Any]:
+        """What the wait makes of an event."""
+        of = self._ids.get(event)
+        name = CHANNELS[event[0]] if of is None else [*CHANNELS.values()][of]
+        return {"event": name, "key": self.saga_id, "payload": {"sum": self._said(event)}}
 
     def _took(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> list[str]:
         return [*(each["source"] for each in history if each["k"] == "EventArrived"), end["source"]]

@@ -1,143 +1,218 @@
-"""Answers and cancels: from processes without tools, said twice, contradictory, and by a wrong clock."""
+"""Answers to one wait (callback URLs), and what competes with them. Deaths: tests/kill; any order: tests/wait_races.py."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, RetryPolicy, tool
-from saga_engine.errors import CancelRefused, DecisionRefused, ToolMissing
-from saga_engine.ports import Head
+from saga_engine import Coordinator, tool
+from saga_engine.core.messages import Message, answer
+from saga_engine.core.records import MessageRefused
+from saga_engine.errors import EventRefused
+from saga_engine.ports import Channel, DueEvent, StoredEvent, Waiter
+from saga_engine.runtime import events as delivering
+from saga_engine.runtime.events import Events
+from saga_engine.runtime.journal import read_records, state_of
 
-# --- a process without the tools -------------------------------------------------------------------------------------
+REFUNDS: list[int] = []
+#: Of several sagas that wait for the same event.
+PAID = Channel("paid", "17")
+HOUR_MS = 3_600_000
 
 
-@tool(undo="unbook", retry=RetryPolicy(max_attempts=1))
-async def lost(what: str) -> dict:
-    """Its answer never comes."""
-    raise TimeoutError("no answer")
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing was refunded yet, and what workers look after is looked at without a delay."""
+    REFUNDS.clear()
+    monkeypatch.setattr(delivering, "_TELL_AGAIN_MS", 0)
+    yield
+    REFUNDS.clear()
 
 
 @tool
-async def unbook(what: str) -> dict:
-    """Nothing to undo."""
+async def refund(sum: int) -> dict[str, Any]:  # noqa: A002 - a param
+    """Gives the money back."""
+    REFUNDS.append(sum)
     return {}
 
 
-async def resting(url: str) -> None:
-    """A saga ``s`` that rests with a question about step 1."""
-    async with Coordinator.open(url, [lost, unbook], on_escalation=()) as engine:
-        assert (
-            await engine.run({"steps": [{"step_id": 1, "tool": "lost", "params": {"what": "x"}}]}, saga_id="s")
-        ).status == "ESCALATED"
+def plan(**more: Any) -> dict[str, Any]:
+    late = {"tool": "refund", "params": {"sum": "$output.step_1.sum"}}
+    return {"steps": [{"step_id": 1, "wait": {"event": "paid", "key": "17", "on_late": late, **more}}]}
 
 
-async def test_a_process_without_the_tools_posts_an_answer() -> None:
-    """``wait=False`` records it and raises nothing; the first answer holds, before anybody has read it."""
-    await resting("memory://console")
-    async with Coordinator.open("memory://console", []) as console:
-        assert (await console.resolve("s", 1, "not-happened", by="ada", wait=False)).status == "ESCALATED"
-        await console.resolve("s", 1, "not-happened", by="bob", wait=False)
-        assert (await console.store.head("s")).messages == 1
-        with pytest.raises(DecisionRefused, match="answered already by ada: 'not-happened'"):
-            await console.resolve("s", 1, "accept", wait=False)
-        with pytest.raises(ToolMissing, match="the message is recorded"):
-            await console.resolve("s", 1, "not-happened")
-    async with Coordinator.open("memory://console", [lost, unbook]) as engine:
-        assert (await engine.resume("s")).status == "COMPENSATED"
-        answers = [record["decision"] for record in await engine.history("s") if record["k"] == "QuestionResolved"]
-    assert answers == ["not-happened"]
+def opened(url: str) -> Any:
+    return Coordinator.open(url, [refund], on_escalation=())
 
 
-async def test_saying_it_again_is_no_conflict() -> None:
-    """An answer or a cancel that is repeated returns where the saga stands; a contradiction is refused."""
-    await resting("memory://again")
-    async with Coordinator.open("memory://again", [lost, unbook], on_escalation=()) as engine:
-        for _ in range(2):
-            assert (await engine.resolve("s", 1, "not-happened")).status == "COMPENSATED"
-        with pytest.raises(DecisionRefused):
-            await engine.resolve("s", 1, "happened")
-        with pytest.raises(CancelRefused):
-            await engine.cancel("s")
-        await engine.submit(
-            {"steps": [{"step_id": 1, "tool": "lost", "params": {"what": "x"}}]}, saga_id="t", detach=True
-        )
-        outcomes = await asyncio.gather(*(engine.cancel("t") for _ in range(3)))
-        assert {outcome.status for outcome in outcomes} == {"COMPENSATED"}
+async def registered(engine: Coordinator) -> None:
+    """Until the store knows of a wait that nothing is held for."""
+    async with asyncio.timeout(60):
+        while await engine.store.event_store().first(PAID) is None:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("other", ["not-happened", "accept"])
-async def test_two_who_answer_at_the_same_time(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have found the question open. Who was later hears where the saga stands, or that it was answered otherwise."""
-    await resting("memory://together-" + other)
-    async with Coordinator.open("memory://together-" + other, [lost, unbook], on_escalation=()) as engine:
-        messages, both, looks = engine.store.messages, asyncio.Barrier(2), []
-
-        async def looked(saga_id: str) -> list[bytes]:
-            found = await messages(saga_id)
-            looks.append(found)
-            if len(looks) <= 2:
-                async with asyncio.timeout(30):
-                    await both.wait()
-            return found
-
-        monkeypatch.setattr(engine.store, "messages", looked)
-        answers = [engine.resolve("s", 1, "not-happened"), engine.resolve("s", 1, other)]
-        found = await asyncio.gather(*answers, return_exceptions=True)
-        assert looks[:2] == [[], []]
-        refusals = [each for each in found if isinstance(each, Exception)]
-        assert [type(each) for each in refusals] == ([] if other == "not-happened" else [DecisionRefused])
-        made = [record for record in await engine.history("s") if record["k"] in {"QuestionResolved", "MessageRefused"}]
-        assert [record["k"] for record in made] == ["QuestionResolved", "MessageRefused"]
+async def an_hour_passes(engine: Coordinator) -> None:
+    """For the sagas of this process. It has a lease, whose begin would set its clock."""
+    await engine.supervisor.lease()
+    engine.supervisor.clock.set(engine.supervisor.clock.now_ms() + HOUR_MS)
 
 
-@pytest.mark.parametrize("said", ["not-happened", "accept", "cancel"])
-async def test_what_is_said_comes_after_the_end(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was open when the second one looked, and the first one's word has ended it when the second one's arrives.
+async def left_waiting(url: str, body: dict[str, Any]) -> None:
+    """The saga waits, and no process drives it."""
+    async with opened(url) as engine:
+        await engine.submit(body, saga_id="s")
+        await registered(engine)
 
-    Nobody reads that any more. Who said the same hears where the saga stands; who said otherwise hears that it was late.
+
+async def tell_again(engine: Coordinator) -> None:
+    """What a worker does from time to time."""
+    events = Events(engine.store, engine.supervisor, engine._begin_late)
+    for _ in range(2):
+        await events.tell_again(range(engine.store.work().count))
+
+
+async def began(engine: Coordinator) -> list[str]:
+    """The sagas that handle late events; they have ended well."""
+    found = [head.saga_id for head in (await engine.search(tags=["late-event"])).sagas]
+    assert {(await engine.wait(saga_id)).status for saga_id in found} <= {"COMPLETED"}
+    return found
+
+
+async def dispositions(engine: Coordinator) -> list[str]:
+    return [event.disposition for event in await engine.events()]
+
+
+async def test_an_answer_in_the_moment_of_the_time_out_is_late(tmp_path: Path) -> None:
+    """Its sender found the step waiting, and its owner that the time was over: the payment goes back, once.
+
+    Neither the saga that waits for the same event nor the one that comes next gets it.
     """
-    url = "memory://after-" + said
-    await resting(url)
-    async with (
-        Coordinator.open(url, [lost, unbook], on_escalation=()) as first,
-        Coordinator.open(url, [lost, unbook], on_escalation=()) as second,
-    ):
-        plan = {"steps": [{"step_id": 1, "tool": "lost", "params": {"what": "x"}}]}
-        saga_id = "s" if said != "cancel" else (await first.submit(plan, saga_id="t", detach=True)).saga_id
-        post = second.store.post
-
-        async def posted(saga: str, message: bytes) -> Head:
-            ended = await (first.cancel(saga) if said == "cancel" else first.resolve(saga, 1, "not-happened"))
-            assert ended.status == "COMPENSATED"
-            return await post(saga, message)
-
-        monkeypatch.setattr(second.store, "post", posted)
-        saying = second.cancel(saga_id) if said == "cancel" else second.resolve(saga_id, 1, said)
-        if said == "accept":
-            with pytest.raises(DecisionRefused, match="ended \\(COMPENSATED\\) before this was read"):
-                await saying
-        else:
-            assert (await saying).status == "COMPENSATED"
-        kinds = [record["k"] for record in await first.history(saga_id)]
-        assert kinds.count("CancelRequested" if said == "cancel" else "QuestionResolved") == 1
-        assert "MessageRefused" not in kinds
+    url = f"embedded://{tmp_path}"
+    await left_waiting(url, plan(timeout_s=3600))
+    async with opened(url) as engine:
+        other = await engine.submit(plan(), saga_id="other")
+        assert await engine.answer_wait("s", 1, {"sum": 7}) == ""
+        await an_hour_passes(engine)
+        assert (await engine.resume("s")).status == "COMPENSATED"
+        assert [each["code"] for each in await engine.history("s") if each["k"] == "MessageRefused"] == ["event-late"]
+        await tell_again(engine)
+        (late,) = await began(engine)
+        assert await engine.answer_wait("s", 1, {"sum": 7}) == late
+        with pytest.raises(EventRefused, match="has had another answer"):
+            await engine.answer_wait("s", 1, {"sum": 8})
+        await tell_again(engine)
+        assert (await began(engine), REFUNDS, await dispositions(engine)) == ([late], [7], ["handled"])
+        await registered(engine)
+        await engine.answer_wait("other", 1, {"sum": 5})
+        assert (await other.wait()).status == "COMPLETED"
+        assert REFUNDS == [7]
 
 
-async def test_a_wrong_clock_here_refuses_no_valid_approval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether an approval has expired is a question for the store's clock, not for that of who answers."""
-    policy = {"rules": [{"name": "ask", "tools": ["buy"], "verdict": "ask", "expires_s": 3600}]}
+async def test_an_answer_without_an_on_late_in_the_moment_of_the_time_out_is_listed(tmp_path: Path) -> None:
+    """Nothing is left for it: it is late, and who repeats it is told so. The next wait does not get it."""
+    url = f"embedded://{tmp_path}"
+    body: dict[str, Any] = {"steps": [{"step_id": 1, "wait": {"event": "paid", "key": "17", "timeout_s": 3600}}]}
+    await left_waiting(url, body)
+    async with opened(url) as engine:
+        await engine.answer_wait("s", 1, {"sum": 7})
+        await an_hour_passes(engine)
+        assert (await engine.resume("s")).status == "COMPENSATED"
+        assert await dispositions(engine) == ["late"]
+        with pytest.raises(EventRefused, match="no more"):
+            await engine.answer_wait("s", 1, {"sum": 7})
+        await engine.submit(body, saga_id="next")
+        await registered(engine)
 
-    @tool(undo="unbook")
-    async def buy(what: str) -> dict:
-        return {"ok": True}
 
-    tools = [buy, unbook]
-    async with Coordinator.open("memory://clock", tools, policy=policy, on_escalation=()) as engine:
-        await engine.run({"steps": [{"step_id": 1, "tool": "buy", "params": {"what": "x"}}]}, saga_id="s")
-    here = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: here() + 2 * 3600 * 10**9)
-    async with Coordinator.open("memory://clock", tools, policy=policy, on_escalation=()) as engine:
-        assert (await engine.resolve("s", 1, "approve")).status == "COMPLETED"
+async def test_one_wait_has_one_answer(tmp_path: Path) -> None:
+    """Of two that are sent before the saga decides the first counts; the same again is no second one."""
+    url = f"embedded://{tmp_path}"
+    await left_waiting(url, plan())
+    async with opened(url) as engine, opened(url) as another:
+        assert await engine.answer_wait("s", 1, {"sum": 7}) == ""
+        assert await another.answer_wait("s", 1, {"sum": 7}) == ""
+        with pytest.raises(EventRefused, match="has had another answer"):
+            await another.answer_wait("s", 1, {"sum": 8})
+        found = await engine.resume("s")
+        assert (found.status, found.steps[0].output) == ("COMPLETED", {"sum": 7})
+        assert await another.answer_wait("s", 1, {"sum": 7}) == ""
+        with pytest.raises(EventRefused, match="had its end"):
+            await another.answer_wait("s", 1, {"sum": 8})
+        await tell_again(engine)
+        assert (await began(engine), await dispositions(engine)) == ([], ["taken"])
+
+
+async def test_an_answer_is_held_before_the_store_knows_of_the_wait(tmp_path: Path) -> None:
+    """Its owner ends between the record of the wait and the word to the store: an event by name is not in its place."""
+    url = f"embedded://{tmp_path}"
+    await left_waiting(url, plan())
+    async with opened(url) as engine:
+        await engine.store.event_store().over(PAID, Waiter("s", "1"), keep_ms=HOUR_MS)
+        await engine.answer_wait("s", 1, {"sum": 7})
+        assert (await engine.send_event("paid", 17, {"sum": 8})).disposition == "late"
+        found = await engine.resume("s")
+        assert (found.status, found.steps[0].output) == ("COMPLETED", {"sum": 7})
+
+
+async def test_an_answer_to_a_wait_that_holds_an_event_is_refused_until_that_is_decided(tmp_path: Path) -> None:
+    """The event came first. If nobody has told the store that the wait is over, both are late."""
+    url = f"embedded://{tmp_path}"
+    await left_waiting(url, plan())
+    async with opened(url) as engine:
+        await engine.send_event("paid", 17, {"sum": 7})
+        with pytest.raises(EventRefused, match="has not decided"):
+            await engine.answer_wait("s", 1, {"sum": 8})
+        found = await engine.resume("s")
+        assert (found.status, found.steps[0].output) == ("COMPLETED", {"sum": 7})
+        await engine.run(plan(timeout_s=0.01), saga_id="t")
+        events, waiter = engine.store.event_store(), Waiter("t", "1")
+        await events.register(PAID, waiter, b"", keep_ms=HOUR_MS)  # as if its owner had ended just before
+        await events.send(PAID, StoredEvent("e", b'{"sum":5}'), keep_ms=HOUR_MS, most=9)
+        late = await engine.answer_wait("t", 1, {"sum": 6})
+        await tell_again(engine)
+        assert (len(await began(engine)), late in await began(engine), sorted(REFUNDS)) == (2, True, [5, 6])
+        assert sorted(await dispositions(engine)) == ["handled", "handled", "taken"]
+
+
+async def test_a_step_that_waits_again_may_be_answered_again(tmp_path: Path) -> None:
+    """Each of its waits has one answer. What was held for the wait before is not taken, however late it is brought."""
+    url = f"embedded://{tmp_path}"
+    body = {**plan(timeout_s=3600), "on_failure": "pause"}
+    async with opened(url) as engine:
+        await engine.submit(body, saga_id="s")
+        await registered(engine)
+        await an_hour_passes(engine)
+        engine.supervisor.notify("s")
+        assert (await engine.wait("s")).status == "ESCALATED"
+        late = await engine.answer_wait("s", 1, {"sum": 7})
+        assert (await engine.wait(late)).status == "COMPLETED"
+        await engine.resolve("s", 1, "retry", wait=False)
+        engine.supervisor.resume("s")
+        await registered(engine)
+        state = state_of(await read_records(engine.store, "s"))
+        event = Message(id="e", kind="event", step="1", event="paid", key="17", nth=1, output={"sum": 9})
+        assert isinstance(answer(state, event, state.at), MessageRefused)  # its sender was suspended meanwhile
+        assert await engine.answer_wait("s", 1, {"sum": 7}) == ""
+        assert (await engine.wait("s")).status == "COMPLETED"
+        await tell_again(engine)
+        assert (await began(engine), REFUNDS) == ([late], [7])
+        assert await dispositions(engine) == ["taken", "handled"]
+
+
+async def test_a_journal_that_was_read_too_early_settles_no_wait(tmp_path: Path) -> None:
+    """The event is held for a wait that the journal, as a worker sees it, does not have yet: it stays held."""
+    url = f"embedded://{tmp_path}"
+    async with opened(url) as engine:
+        await engine.run(plan(timeout_s=0.01), saga_id="s")
+        events = engine.store.event_store()
+        await events.register(PAID, Waiter("s", "1", 2), b"", keep_ms=HOUR_MS)
+        await events.send(PAID, StoredEvent("e", b'{"sum":5}'), keep_ms=HOUR_MS, most=9)
+        assert not await Events(engine.store, engine.supervisor, engine._begin_late)._settled(
+            DueEvent(PAID, Waiter("s", "1", 2), "e")
+        )
+        assert await dispositions(engine) == ["held"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -82,6 +83,17 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
     for figure in (*FIGURES, *KINDS):
         assert report["figures"][figure] > 0, figure
     assert f"seed {SEED}: 0 of 160 sagas and 8 sessions violate a law" in said
+
+
+@pytest.mark.slow
+@pytest.mark.debian_redis
+def test_whatever_goes_wrong_they_agree_on_debians_redis(tmp_path: Path) -> None:
+    """The same on a store of another make, whose scripts and whose log are its own."""
+    sizes = ("--seed", str(SEED), "--sagas", "160", "--workers", "2", "--server", str(shutil.which("redis-server")))
+    code, said, report = run(tmp_path / "out.json", *sizes)
+    assert code == 0, said
+    assert report["server"].startswith("redis 7"), said
+    assert report["faults"]["store started"] >= 3
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ async def test_the_first_event_ends_the_wait_and_the_others_are_late() -> None:
 
 
 async def test_an_answer_to_another_event_of_a_wait_that_is_over_is_late() -> None:
-    """Its call is made; the answer that ended the wait is no late one, nor is what an ``all`` in vain has had."""
+    """Its call is made; the answer that ended the wait is no late one, and changes nothing when it is repeated."""
     async with opened() as engine:
         await engine.submit(plan({"first": [CARD, BANK], "on_late": LATE}), saga_id="s")
         await armed(engine, ("paid.card", "s"), ("paid.bank", "s"))
@@ -121,16 +121,50 @@ async def test_an_answer_to_another_event_of_a_wait_that_is_over_is_late() -> No
         assert CALLS[1:] == [("refund paid.card", 9)]
         for entry, said in ((1, "had its end"), (None, "several events"), (2, "waits for no event")):
             with pytest.raises(EventRefused, match=said):
-                await engine.answer_wait("s", 1, {"sum": 7}, entry=entry)
-        handle = await engine.submit(plan({"all": [CARD, BANK], "timeout_s": 0.4, "on_late": LATE}), saga_id="t")
-        await armed(engine, ("paid.card", "t"), ("paid.bank", "t"))
-        await engine.answer_wait("t", 1, {"sum": 1}, entry=0)
-        assert (await handle.wait()).status == "COMPENSATED"
-        with pytest.raises(EventRefused, match="had its end"):
-            await engine.answer_wait("t", 1, {"sum": 1}, entry=0)
-        late = await engine.answer_wait("t", 1, {"sum": 2}, entry=1)
-        assert (await engine.wait(late)).status == "COMPLETED"
-        assert CALLS[2:] == [("refund paid.bank", 2)]
+                await engine.answer_wait("s", 1, {"sum": 8}, entry=entry)
+        assert await engine.answer_wait("s", 1, {"sum": 7}, entry=1) == ""
+        assert await engine.answer_wait("s", 1, {"sum": 9}, entry=0) == late
+        assert len(CALLS) == 2
+
+
+async def test_the_answers_of_a_wait_that_was_in_vain_are_late() -> None:
+    """What came by a URL is given back as what came by its name is; no later wait for the same event gets it."""
+    async with opened() as engine:
+        await engine.submit(plan({"all": [CARD, BANK], "on_late": LATE}), saga_id="s")
+        await armed(engine, ("paid.card", "s"), ("paid.bank", "s"))
+        await engine.answer_wait("s", 1, {"sum": 9}, entry=0)
+        await came(engine, "s", 1)
+        assert await engine.answer_wait("s", 1, {"sum": 9}, entry=0) == ""
+        with pytest.raises(EventRefused, match="has had another answer"):
+            await engine.answer_wait("s", 1, {"sum": 8}, entry=0)
+        assert list((await dispositions(engine)).values()) == ["held"]
+        assert (await engine.cancel("s")).status == "COMPENSATED"
+        await tell_again(engine)
+        (late,) = (await engine.search(tags=["late-event"])).sagas
+        assert (await engine.wait(late.saga_id)).status == "COMPLETED"
+        assert await engine.answer_wait("s", 1, {"sum": 9}, entry=0) == late.saga_id
+        with pytest.raises(EventRefused, match="has had another answer"):
+            await engine.answer_wait("s", 1, {"sum": 8}, entry=0)
+        late_bank = await engine.answer_wait("s", 1, {"sum": 2}, entry=1)
+        assert (await engine.wait(late_bank)).status == "COMPLETED"
+        assert CALLS == [("refund paid.card", 9), ("refund paid.bank", 2)]
+        assert {*(await dispositions(engine)).values()} == {"handled"}
+
+
+async def test_answers_in_vain_without_an_on_late_are_for_no_other_wait() -> None:
+    """They were meant for one wait: a later wait for the same event waits for an event of its own."""
+    async with opened() as engine:
+        await engine.submit(plan({"all": [ADA, BOB]}), saga_id="s")
+        await armed(engine, ("confirmed", "ada"), ("confirmed", "bob"))
+        await engine.answer_wait("s", 1, "yes", entry=0)
+        await came(engine, "s", 1)
+        assert (await engine.cancel("s")).status == "COMPENSATED"
+        assert list((await dispositions(engine)).values()) == ["late"]
+        handle = await engine.submit(plan({**ADA}), saga_id="t")
+        await armed(engine, ("confirmed", "ada"))
+        await engine.send_event("confirmed", "ada", "of course")
+        assert (await handle.wait()).status == "COMPLETED"
+        assert CALLS == [("ship", "of course")]
 
 
 async def test_of_two_early_events_one_is_taken_and_the_other_is_late() -> None:

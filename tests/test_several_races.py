@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from saga_engine.core.steps import wait
+from saga_engine.ports import Receipt
 from saga_engine.runtime import events as delivering
 from saga_engine.stores.events import RedisEvents
 from tests.core.engine_mutants import rewrite
@@ -33,6 +35,12 @@ ORDERS = (
     ("all", "card learn cancel bank", "cancel"),
     ("all", "card time bank", "time"),
     ("all", "bank learn time card", "time"),
+    ("first", "card-url bank cancel", "event"),
+    ("first", "time bank-url card-url", "time"),
+    ("all", "card-url bank-url cancel", "event"),
+    ("all", "bank-url learn card learn time", "event"),
+    ("all", "card-url learn cancel bank-url", "cancel"),
+    ("all", "card-url learn time bank-url", "time"),
 )
 
 
@@ -74,6 +82,18 @@ def takes_each_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RedisEvents, "arrived", arrived)
 
 
+def past_the_store(patch: pytest.MonkeyPatch) -> None:
+    async def address(self: RedisEvents, channel: Any, waiter: Any, event: Any, *, keep_ms: int) -> Receipt:
+        return Receipt("held", known=False, waiter=waiter, payload=event.payload)
+
+    patch.setattr(RedisEvents, "address", address)
+
+
+def as_many_as_one_likes(patch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count()
+    patch.setattr(delivering, "answer_id", lambda *_: f"answer-{next(numbers)}")
+
+
 @pytest.mark.parametrize(
     ("broken", "how", "first", "winner", "sentence"),
     [
@@ -93,6 +113,30 @@ def takes_each_at_once(patch: pytest.MonkeyPatch) -> None:
             "ended by",
             id="in the order in which they came",
         ),
+        pytest.param(
+            past_the_store,
+            "all",
+            "card-url learn cancel",
+            "cancel",
+            "were accepted",
+            id="an answer in vain is lost",
+        ),
+        pytest.param(
+            past_the_store,
+            "first",
+            "time card-url",
+            "time",
+            "were accepted",
+            id="an answer in the moment of the time-out is lost",
+        ),
+        pytest.param(
+            as_many_as_one_likes,
+            "first",
+            "time card-url learn card-url",
+            "time",
+            "too late were",
+            id="a wait has several answers",
+        ),
     ],
 )
 async def test_the_races_catch(
@@ -105,7 +149,7 @@ async def test_the_races_catch(
     winner: str,
     sentence: str,
 ) -> None:
-    """An engine that takes what came in vain, or another order, breaks a law."""
+    """An engine that takes what came in vain, or another order, or that loses or repeats an answer, breaks a law."""
     broken(monkeypatch)
     race = SeveralRace(how, server.url, tmp_path, 90, first.split(), winner)
     said = await race.play()

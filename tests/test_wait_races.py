@@ -25,6 +25,12 @@ ORDERS = (
     ("time event", "time"),
     ("time learn event cancel", "time"),
     ("time cancel event", "cancel"),
+    ("url event cancel", "event"),
+    ("url learn time cancel", "event"),
+    ("cancel url", "cancel"),
+    ("cancel learn url time", "cancel"),
+    ("time url url", "time"),
+    ("time learn url event", "time"),
 )
 
 

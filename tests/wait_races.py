@@ -1,7 +1,7 @@
 """One saga that waits for an event and then for an answer, and all that may happen to it, drawn from a seed.
 
 The store is a real server, the engine is whole, and its effects are in a ledger. What may happen: the event (in time,
-early, twice, another one, one that does not fit), the time-out (the server's clock is put on), a cancel, an answer, the
+early, twice, another one, one that does not fit), an answer to the wait by its callback URL, the time-out (the server's clock is put on), a cancel, an answer, the
 end of the process at an append, at a call or between two of them, and another process that takes over, also while the
 first one lives. Some happen at the same time.
 
@@ -24,10 +24,12 @@ from typing import Any, Final
 import pytest
 
 from saga_engine import Coordinator, SagaError, ToolContext, tool
+from saga_engine.api.events import LATE_TAG
 from saga_engine.core import transitions as t
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.state import State
-from saga_engine.errors import StoreUnavailable
+from saga_engine.core.steps.wait import answer_id
+from saga_engine.errors import EventRefused, StoreUnavailable
 from saga_engine.ports import Channel
 from saga_engine.runtime.events import Events
 from saga_engine.runtime.journal import read_records, state_of
@@ -42,7 +44,7 @@ WAIT, PATIENCE_S = "2", 3600
 SHIFT: Final = "test:shift"
 EVENTS: Final = ("e1", "e1", "e1", "e2", "e2", "wrong")
 #: What may happen, by how often it is drawn.
-HAPPENINGS: Final = {"event": 4, "time": 2, "cancel": 1, "die": 3, "take over": 2, "answer": 3, "settle": 4}
+HAPPENINGS: Final = {"event": 4, "url": 3, "time": 2, "cancel": 1, "die": 3, "take over": 2, "answer": 3, "settle": 4}
 #: What competes for the wait.
 TOGETHER: Final = (
     ("cancel", "event"),
@@ -50,7 +52,13 @@ TOGETHER: Final = (
     ("time", "cancel", "event"),
     ("event", "cancel"),
     ("time", "die", "event"),
+    ("time", "url"),
+    ("url", "url", "cancel"),
+    ("url", "event"),
+    ("time", "die", "url"),
 )
+#: What an answer says; the first one that is accepted counts.
+ANSWERS: Final = (5, 5, 6)
 
 
 @contextmanager
@@ -181,10 +189,20 @@ class Race:
         self.ledger = OutsideLedger(folder / f"{self.saga_id}.db")
         self.told: list[str] = []
         self.receipts: dict[str, set[str]] = {}
+        #: The answers that were accepted for the events of the wait.
+        self.answered: dict[int | None, set[int]] = {}
+        #: Whether what comes too late is refunded.
+        self.refunds = seed % 2 == 0
+        if self.refunds:
+            self._wait["on_late"] = {"tool": "refund", "params": {"sum": "$output.step_2.sum"}}
         self._tells = True
         self._stack = AsyncExitStack()
         #: All processes; the last one is to drive the saga.
         self._engines: list[tuple[Process, Coordinator]] = []
+
+    @property
+    def _wait(self) -> dict[str, Any]:
+        return self.plan["steps"][1]["wait"]  # type: ignore[no-any-return]
 
     async def play(self) -> list[str]:
         """Play it; returns every breach of a law as a sentence."""
@@ -229,6 +247,8 @@ class Race:
         match name:
             case "event":
                 await self._event()
+            case "url":
+                await self._answers(None)
             case "time":
                 await self._put_clock_on(4000 if self.first else self.dice.choice((1000, 4000)))
             case "cancel":
@@ -259,6 +279,14 @@ class Race:
         with contextlib.suppress(SagaError):  # one that does not fit is refused, if anything waits
             receipt = await self._desk.send_event("paid", self.saga_id, payload, event_id=event)
             self.receipts.setdefault(event, set()).add(receipt.disposition)
+        self._notify()
+
+    async def _answers(self, entry: int | None) -> None:
+        """An answer to the wait, or to one of its events."""
+        said = self.dice.choice(ANSWERS)
+        with contextlib.suppress(EventRefused):  # it does not wait yet, or had its end, or another answer
+            await self._desk.answer_wait(self.saga_id, WAIT, {"sum": said}, entry=entry)
+            self.answered.setdefault(entry, set()).add(said)
         self._notify()
 
     async def _say(self, posting: Any) -> None:
@@ -346,14 +374,16 @@ class Race:
             if not self._engines[-1][0].dead:
                 self.told.append("end: " + await self._next(state))
                 self._drive()
-        for _ in range(40):  # a sender or an owner that ended: workers look after what is held
-            if "held" not in (await self._sent()).values():
+        for _ in range(40):  # a sender or an owner that ended: workers look after what is held, or late
+            if not {"held", *(["late"] if self.refunds else [])} & {*(await self._sent()).values()}:
                 break
             await self._put_clock_on(PATIENCE_S)  # what came for a wait is looked at again when that is due
             desk = self._desk
             events = Events(desk.store, desk.supervisor, desk._begin_late)
             await events.tell_again(range(desk.store.work().count))
             await asyncio.sleep(0.001)
+        for late in (await self._desk.search(tags=[LATE_TAG])).sagas:
+            await self._desk.wait(late.saga_id)
 
     async def _next(self, state: State) -> str:
         """What a saga that rests waits for: its event or its time, an answer, or an operator who knows the truth."""
@@ -376,7 +406,14 @@ class Race:
         body = (await self._desk.show(self.saga_id, full=True)).to_dict()
         history = await self._desk.history(self.saga_id)
         events = await self._sent()
-        found = [*self._ends(body), *self._disposition(history, events), *self._people(history, body)]
+        state = await self._state()
+        self._ids = {answer_id(state, 1, entry): entry for entry in self.answered}
+        found = [
+            *self._ends(body),
+            *self._late(events),
+            *self._disposition(history, events),
+            *self._people(history, body),
+        ]
         found += [*self._payment(body, history), *self._ledger(body)]
         return [f"{sentence} (seed {self.saga_id}: {self.told})" for sentence in found]
 
@@ -416,9 +453,27 @@ class Race:
             if {"taken", "late", "refused"} & self.receipts.get(event, set()) - {disposition}:
                 yield f"the event {event} is {disposition}, its sender was told {self.receipts[event]}"
 
+    def _late(self, events: Mapping[str, str]) -> Iterator[str]:
+        """What was too late is refunded, once, or listed; an answer that was accepted is neither lost nor two."""
+        for entry, said in self.answered.items():
+            became = {events.get(event) for event, of in self._ids.items() if of == entry}
+            if len(said) > 1 or not became <= {"taken", "handled" if self.refunds else "late"}:
+                yield f"to {entry} the answers {said} were accepted, and are {became}"
+        lines = [line for line in self.ledger.lines(what="applied") if line.saga_id != self.saga_id]
+        refunded = sorted(line.output["sum"] for line in lines)
+        late = sorted(self._said(event) for event, became in events.items() if became in ("late", "handled"))
+        if refunded != ([sum_ for sum_ in late if sum_] if self.refunds else []):
+            yield f"too late were {late}, and {refunded} was refunded"
+
+    def _said(self, event: str) -> int:
+        """What an event brought; 0: it fits no wait, and an operator is asked about it; -1: an answer of no wait."""
+        if event.startswith("answer-"):
+            return min(self.answered[self._ids[event]]) if event in self._ids else -1
+        return 0 if event == "wrong" else int(event[1:])
+
     def _is_made_of(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> bool:
         """Whether the output of the wait is what its event brought."""
-        return bool(end["output"] == {"sum": int(end["source"][1:])})
+        return bool(end["output"] == {"sum": self._said(end["source"])})
 
     def _took(self, history: Sequence[Mapping[str, Any]], end: Mapping[str, Any]) -> list[str]:
         """The events that ended the wait."""
@@ -447,26 +502,28 @@ class Race:
     def _payment(self, body: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         """What was paid is refunded if and only if the saga is undone, once; what was not paid is not."""
         paid = [self._sum(each["output"]) for each in history if each.get("via") == "event"]
-        refunded = [line.output["sum"] for line in self.ledger.lines(what="applied") if line.tool == "refund"]
+        refunded = [line.output["sum"] for line in self._lines("applied") if line.tool == "refund"]
         wanted = paid if body["status"] == t.COMPENSATED else []
         if refunded != wanted:
             yield f"it is {body['status']}, was paid {paid} and refunded {refunded}"
-        booked = [
-            line.output["item"] for line in self.ledger.lines(what="applied") if (line.step_id, line.tool) == _PAID
-        ]
+        booked = [line.output["item"] for line in self._lines("applied") if (line.step_id, line.tool) == _PAID]
         first = body["steps"][1]["output"]
         if len(booked) > 1 or (booked and booked != [self._item(first) if first else -1]):
             yield f"its wait gave {first}, and it booked {booked}"
 
     def _ledger(self, body: Mapping[str, Any]) -> Iterator[str]:
         """The report agrees with the ledger. What the wait stands for was done by the sender, not by a call."""
-        lines = [line for line in self.ledger.lines() if line.step_id != WAIT]
+        lines = [line for line in self._lines() if line.step_id != WAIT]
         effects = Counter((line.step_id, line.direction) for line in lines if line.what == "applied")
         for place, times in effects.items():
             if times > 1:
                 yield f"{place} happened {times} times"
         steps = [step for step in body["steps"] if str(step["step_id"]) != WAIT]
         yield from _Lines(lines).compare({**body, "steps": steps})
+
+    def _lines(self, what: Any = None) -> list[Line]:
+        """Those of the saga itself."""
+        return [line for line in self.ledger.lines(what=what) if line.saga_id == self.saga_id]
 
 
 class _Lines(OutsideLedger):

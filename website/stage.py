@@ -27,7 +27,7 @@ _CODE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FENCED = re.compile(r"^(?P<fence>`{3,})[^\n]*\n.*?^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
-_LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 _ENTRY = re.compile(r"\[(?P<title>[^\]]+)\]\((?P<target>[^)\s#]+\.md)\)")
 
 _ONLY_ENGLISH = "*本页目前只有英文版。*\n\n"
@@ -48,6 +48,12 @@ def slugs(text: str) -> list[str]:
         same = sum(re.fullmatch(rf"{re.escape(slug)}(?:-\d+)?", each) is not None for each in found)
         found.append(f"{slug}-{same}" if same else slug)
     return found
+
+
+def same_heading(anchor: str, english: str, own: str) -> str:
+    """The anchor of the heading of a translation that stands where that of the English page does."""
+    before, after = slugs(english), slugs(own)
+    return after[before.index(anchor)] if anchor in before and len(before) == len(after) else anchor
 
 
 class DeadLink(Exception):
@@ -161,15 +167,14 @@ class Stage:
             self.waiting.append(file)
             return f"]({path}{'#' if anchor else ''}{anchor})"
 
-        return prose(text, lambda part: _LINK.sub(link, part))
+        return prose(text, lambda part: LINK.sub(link, part))
 
     def _own_anchor(self, file: Path, anchor: str) -> str:
         """The anchor of an English page's heading on the page that is shown in its place, which has the same ones."""
         shown = self.shown(file)
         if shown == file:
             return anchor
-        english, own = (slugs(page.read_text(encoding="utf-8")) for page in (file, shown))
-        return own[english.index(anchor)] if anchor in english and len(english) == len(own) else anchor
+        return same_heading(anchor, *(page.read_text(encoding="utf-8") for page in (file, shown)))
 
     def _orphan(self, text: str) -> str:
         return f"---\norphan: true\n---\n\n{text}"

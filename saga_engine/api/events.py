@@ -54,10 +54,11 @@ class EventMethods:
     ) -> str:
         """Bring an event to one step that waits, whatever others wait for the same name and key.
 
-        ``entry``: of a wait for several events which of them, from 0. The wait has one end: who calls this twice
-        changes nothing. After the wait its ``on_late`` handles the event, once: the id of the saga that does so is
-        returned, else an empty text. With ``detach`` a worker drives that saga; its tool must be known here. Raises
-        ``SagaNotFound``, ``EventRefused`` and ``ValueNotJson``.
+        ``entry``: of a wait for several events which of them, from 0. Each has one answer, which is durable when this
+        returns: the same again changes nothing, another one is refused. What its wait does not take is given to its
+        ``on_late``, once: the id of the saga that handles it is returned if the wait is over, else an empty text. A
+        worker drives that saga with ``detach``, or if its tool is not known here. Raises ``SagaNotFound``,
+        ``EventRefused`` and ``ValueNotJson``.
         """
         return await self._events(detach=detach).answer(saga_id, str(step_id), payload, entry)
 

@@ -365,6 +365,7 @@ async def _orphans(store: Store, findings: list[Finding]) -> None:
 async def _waiting(store: Store, settings: Settings, findings: list[Finding]) -> None:
     """Sagas that wait for an operator, or for a worker where none runs."""
     from saga_engine.cli.hints import command_line
+    from saga_engine.core.states import SAGA_FINAL
 
     load = await store.work().overview()
     if asks := load.statuses.get("ESCALATED", 0):
@@ -376,7 +377,8 @@ async def _waiting(store: Store, settings: Settings, findings: list[Finding]) ->
         hint = f"start one: {command_line('worker', settings, tools=True)}"
         findings.append(Finding("warning", "sagas", text, hint))
     expired = sum(ttl_ms <= 0 for ttl_ms in load.owners.values())
-    if expired and not load.reports:
+    live = sum(count for status, count in load.statuses.items() if status not in SAGA_FINAL)
+    if expired and live and not load.reports:
         noun = "process" if expired == 1 else "processes"
         text = f"{expired} {noun} died and may have left sagas, and no worker runs"
         hint = f"take them over: {command_line('resume --all', settings, tools=True)}"

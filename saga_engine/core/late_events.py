@@ -71,13 +71,14 @@ class LatePlan(NamedTuple):
     sensitive: Mapping[str, list[str]]
 
 
-def late_call(state: State, index: int) -> LateCall | None:
+def late_call(state: State, index: int, *, anew: bool = False) -> LateCall | None:
     """What is called for a late event; None: nothing is, or its event or an operator ended the wait.
 
-    After a wait for the ``first`` of several the others are late.
+    After a wait for the ``first`` of several the others are late. ``anew``: the step has begun to wait again since, so
+    that wait was in vain, whatever came of the next one.
     """
     step = state.plan.steps[index]
-    if step.late is None or not may_be_late(state, index):
+    if step.late is None or not (anew or may_be_late(state, index)):
         return None
     assert isinstance(step.late.params, Template), "it is written in the plan"
     bound = {(place.source, place.step) for place in step.late.params.places}

@@ -72,9 +72,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorInfo | None = None
     ask: bool = False
     idle_ms: int = 0
-    #: Of ``event``, whose ``id`` is the event's: its name and key. ``output`` is its payload.
+    #: Of ``event``, whose ``id`` is the event's: its name and key. ``output`` is its payload. ``nth``: for which of the
+    #: step's waits the store holds it, from 1; 0: for any.
     event: str = ""
     key: str = ""
+    nth: int = 0
     #: Of ``child``: the saga that ``step`` waits for has ended.
     end: ChildEnd | None = None
 
@@ -129,7 +131,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
             check_cancel(state)
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
         if message.kind == "event":
-            event = wait.Event(message.id, message.event, message.key, message.output)
+            event = wait.Event(message.id, message.event, message.key, message.output, message.nth)
             return wait.arrived(state, message.step, event, now_ms)
         if message.kind == "child" and message.end is not None:
             return child.ended(state, message.step, message.end, now_ms, message.id)

@@ -16,7 +16,7 @@ from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition, Bounds, compile_grown
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Kind
 from saga_engine.plan.compiler import compile_plan
-from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.model import Plan, load_json
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.session_steps import UndoMore, compile_builtin, compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
@@ -33,7 +33,7 @@ def load_started(started: SagaStarted) -> Plan:
     body = plan_of(started)
     if not isinstance(body, dict):  # a text would be read as a file
         raise JournalUnreadable("the journal's plan is not an object", hint="the store was changed by hand")
-    return load_plan(body, session=started.session)
+    return load_json(body, session=started.session)
 
 
 def compile_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> CompiledPlan:

@@ -188,6 +188,7 @@ class StepState(msgspec.Struct, eq=False):
     undo_waits: int | None = None  # undos that come before its own and have not ended yet; None: its own is not wanted
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
+    begun: int = 0  # how often it began to wait: an operator may have it begin anew
     event: str = ""  # the id of the event that ended its wait
     came: dict[int, Came] = {}  # of a wait for several: the events that came, by their place in the plan
     child: str = ""  # the saga that it started last, whose effects are its own

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -56,7 +58,8 @@ def _cached(catalog: ToolCatalog | None, content: bytes, make: Callable[[], Comp
     known = _PLANS.get(whose) or _PLANS.setdefault(whose, _Plans())
     compiled = known.plans.pop(content, None)
     if compiled is None:
-        compiled = make()
+        with _no_collection():
+            compiled = make()
         if len(content) > MAX_BYTES or (catalog is not None and not _is_complete(compiled)):
             return compiled
         known.bytes += len(content)
@@ -66,6 +69,18 @@ def _cached(catalog: ToolCatalog | None, content: bytes, make: Callable[[], Comp
         del known.plans[oldest]
         known.bytes -= len(oldest)
     return compiled
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: a plan makes up to a hundred objects for each step, and all of them stay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _is_complete(compiled: CompiledPlan) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -167,6 +168,7 @@ def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
     return final
 
 
+@lru_cache(maxsize=256)
 def undo_retry(retry: RetryPolicy) -> RetryPolicy:
     """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
     return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))

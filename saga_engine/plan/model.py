@@ -317,11 +317,13 @@ def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
     Only the form is checked here; :func:`saga_engine.plan.checks.check_plan` checks the meaning. A ``session`` begins
     without steps. Raises ``PlanInvalid`` with all problems of the form.
     """
-    if isinstance(source, Plan):
-        return source
-    data = read_source(source)
+    return source if isinstance(source, Plan) else load_json(read_source(source), session=session)
+
+
+def load_json(data: dict[str, Any], *, session: bool = False) -> Plan:
+    """``load_plan`` of what has just been decoded from the JSON of a journal, whose bounds held when it was written."""
     if session and data.get("steps") == []:
-        return load_plan({**data, "steps": [{"step_id": 0, "tool": "any"}]}).model_copy(update={"steps": ()})
+        return load_json({**data, "steps": [{"step_id": 0, "tool": "any"}]}).model_copy(update={"steps": ()})
     problems = Problems()
     last = data.get("finally")
     if isinstance(last, list) and len(last) <= limits.MAX_FINALLY:

@@ -110,7 +110,7 @@ def _one_of_three(schema: dict[str, Any]) -> None:
     schema["oneOf"] = [{"required": [word]} for word in ("event", *SEVERAL)]
 
 
-_Several = Annotated[tuple[AwaitedEvent, ...], BeforeValidator(listed), Field(min_length=1, max_length=MAX_EVENTS)]
+_Several = Annotated[tuple[AwaitedEvent, ...], Field(min_length=1, max_length=MAX_EVENTS), BeforeValidator(listed)]
 
 
 class Wait(Model, frozen=True, json_schema_extra=_one_of_three):

@@ -26,8 +26,9 @@ MAX_NODES = 1_000_000
 
 _INT_MIN = -(2**63)
 _INT_END = 2**64
-#: A dict no larger than this is checked in place; larger, nested or unusual values take the slow path.
+#: A tree of dicts and lists no wider and no deeper than this is checked in place; other values take the slow path.
 _SMALL = 32
+_SHALLOW = 3
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -54,25 +55,8 @@ def plain(value: Any, *, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES)
     Raises ``ValueNotJson`` (``path`` and ``reason`` in its context) for NaN and infinities, integers outside [-2**63,
     2**64), lone surrogates, keys that are not text, cycles, too much depth or too many nodes, and other types.
     """
-    if type(value) is dict and len(value) <= _SMALL:
-        for key, item in value.items():
-            if type(key) is not str or not key.isascii():
-                break
-            kind = type(item)
-            if kind is str:
-                if not item.isascii():
-                    break
-            elif kind is int:
-                if not _INT_MIN <= item < _INT_END:
-                    break
-            elif kind is float:
-                if not isfinite(item):
-                    break
-            elif item is not None and kind is not bool:
-                break
-        else:
-            if len(value) < max_nodes and max_depth > 0:
-                return value
+    if type(value) is dict and 0 <= _nodes(value, _SHALLOW) < max_nodes and max_depth > _SHALLOW:
+        return value
     try:
         return _Walk(min(max_depth, 256), max_nodes).visit(value, 0)
     except _Refused as refused:
@@ -83,6 +67,39 @@ def plain(value: Any, *, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES)
             path=path,
             reason=refused.reason,
         ) from None
+
+
+def _nodes(value: dict[Any, Any] | list[Any], below: int) -> int:
+    """How many values a small tree holds, none of which needs a closer look; negative: the slow path has to look."""
+    if len(value) > _SMALL:
+        return -1
+    found = len(value)
+    if type(value) is dict:
+        for key in value:
+            if type(key) is not str or not key.isascii():
+                return -1
+        items: Iterable[Any] = value.values()
+    else:
+        items = value
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            if not item.isascii():
+                return -1
+        elif kind is int:
+            if not _INT_MIN <= item < _INT_END:
+                return -1
+        elif kind is float:
+            if not isfinite(item):
+                return -1
+        elif kind is dict or kind is list:
+            inner = _nodes(item, below - 1) if below else -1
+            if inner < 0:
+                return -1
+            found += inner
+        elif item is not None and kind is not bool:
+            return -1
+    return found
 
 
 class _Walk:

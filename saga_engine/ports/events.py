@@ -14,10 +14,11 @@ class Channel(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """A step that waits."""
+    """A step that waits. ``nth``: how often it has begun to; what is said of one of its waits changes no other."""
 
     saga_id: str
     step: str
+    nth: int = 1
 
 
 class StoredEvent(NamedTuple):
@@ -31,8 +32,9 @@ class StoredEvent(NamedTuple):
 #: which waits for others, too.
 #: ``taken``: it is the step's output. ``refused``: it does not fit the step's schema. ``late``: the step that waited
 #: for it waits no more. ``handled``: it was late, and a saga of its own has begun for it. ``full``: its channel keeps
-#: as many as it may; it was not accepted.
-Disposition = Literal["kept", "held", "taken", "refused", "late", "handled", "full"]
+#: as many as it may; it was not accepted. ``occupied``: nor was an event for one wait, which holds another one, or was
+#: addressed another one before (``known``).
+Disposition = Literal["kept", "held", "taken", "refused", "late", "handled", "full", "occupied"]
 
 
 class Receipt(NamedTuple):
@@ -71,8 +73,9 @@ class ListedEvent(NamedTuple):
 class EventStore(Protocol):
     """Events by channel, and the waits for them. Every verb is atomic, uses the server's clock, and is safe to repeat.
 
-    An event is for one wait: the first one in its channel that was registered and has none. It is held for that wait
-    until the owner of the saga has journalled what became of it, and says so with ``over``.
+    An event is for one wait: the first one in its channel that was registered and has none, or the one that its sender
+    addressed. It is held for that wait until the owner of the saga has journalled what became of it, and says so with
+    ``over``.
 
     ``keep_ms``: how long an event that nothing waits for is kept, and its id is known. All methods raise
     ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``.
@@ -80,6 +83,15 @@ class EventStore(Protocol):
 
     async def send(self, channel: Channel, event: StoredEvent, *, keep_ms: int, most: int) -> Receipt:
         """Accept an event. At most ``most`` events of a channel are kept if nothing waits for them."""
+        ...
+
+    async def address(self, channel: Channel, waiter: Waiter, event: StoredEvent, *, keep_ms: int) -> Receipt:
+        """Accept an event for one wait and no other, which may be registered later, or be over.
+
+        It is held for it, and due, until the wait is ``over``; if that did not take it, it is late, and nobody else's.
+        Not accepted (``occupied``): one for a wait that holds another event; and an id that is known with another
+        payload, for as long as it is known.
+        """
         ...
 
     async def first(self, channel: Channel) -> bytes | None:
@@ -96,15 +108,14 @@ class EventStore(Protocol):
         """A step waits no more, and its journal says so. ``taken`` is the event that ended the wait.
 
         Another event that was held for it is given to the next wait, which is returned, or is late: then ``about`` is
-        for it.
+        for it. What comes after a wait that was registered, and of which this is said for the first time, is late, too.
         """
         ...
 
     async def arrived(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int, again_ms: int) -> None:
         """The journal has the event, and its step waits for others; the event is held until the wait is ``over``.
 
-        It is due again after ``again_ms``. An event that came past the store is not held: the step waits for no other
-        event of the channel then, and one that is held for it meanwhile is given to the next wait.
+        It is due again after ``again_ms``.
         """
 
     async def handled(self, channel: Channel, event: str, *, keep_ms: int) -> None:

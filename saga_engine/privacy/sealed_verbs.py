@@ -161,6 +161,10 @@ class SealedEvents(_Verbs):
     def _clear_id(self, channel: Channel, event: str) -> str:
         return self._key.untoken("event id", *channel, event) if event else event
 
+    def _event(self, channel: Channel, event: StoredEvent) -> StoredEvent:
+        payload = self._key.key.seal_bytes(place("event", *channel, event.id), event.payload)
+        return StoredEvent(self._id(channel, event.id), payload)
+
     def _payload(self, channel: Channel, event: str, payload: bytes) -> bytes:
         return self._key.open(place("event", *channel, event), payload) if payload else payload
 
@@ -176,9 +180,12 @@ class SealedEvents(_Verbs):
 
     async def send(self, channel: Channel, event: StoredEvent, *, keep_ms: int, most: int) -> Receipt:
         """Accept an event."""
-        payload = self._key.key.seal_bytes(place("event", *channel, event.id), event.payload)
-        sealed = StoredEvent(self._id(channel, event.id), payload)
-        found = await self._inner.send(self._channel(channel), sealed, keep_ms=keep_ms, most=most)
+        found = await self._inner.send(self._channel(channel), self._event(channel, event), keep_ms=keep_ms, most=most)
+        return self._receipt(channel, event.id, found)
+
+    async def address(self, channel: Channel, waiter: Waiter, event: StoredEvent, *, keep_ms: int) -> Receipt:
+        """Accept an event for one wait. The same payload has the same sealed form, so a repeat is known."""
+        found = await self._inner.address(self._channel(channel), waiter, self._event(channel, event), keep_ms=keep_ms)
         return self._receipt(channel, event.id, found)
 
     async def first(self, channel: Channel) -> bytes | None:

@@ -14,19 +14,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from saga_engine.core.late_events import LateCall, LatePlan, asking, with_event
+from saga_engine.core.late_events import LateCall, LatePlan, asking, late_call, with_event
 from saga_engine.core.messages import encode_message
 from saga_engine.core.records import AnyRecord, StepWaiting
 from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.core.steps.wait import entry_of, schema_of
+from saga_engine.core.steps.wait import answer_id, entry_of, schema_of
 from saga_engine.core.waits import EventName, Wait
 from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
 from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent, Waiter
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.listening import EVENT_KEEP_MS, again_ms, left_by, message_of
+from saga_engine.runtime.listening import EVENT_KEEP_MS, Left, again_ms, left_by, message_of
 from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine.events")
@@ -36,8 +36,6 @@ MOST_KEPT: Final = 100
 #: A saga that has not settled an event for so long is told again.
 _TELL_AGAIN_MS: Final = 5_000
 _TELL_AT_ONCE: Final = 100
-#: In place of an event's id, that of what answered a wait that was over. No sender's id has it: ids are printable.
-_ANSWERED: Final = "\n"
 
 _DECODE: Final = msgspec.json.Decoder(LateCall).decode
 
@@ -98,13 +96,8 @@ class Events:
         found = found._replace(saga_id=waiter.saga_id, step=waiter.step)
         if receipt.disposition != "late" or not receipt.about:
             return found
-        late = _DECODE(receipt.about).saga_id(event.id, *channel)
-        try:
-            await self._handle_late(DueEvent(channel, waiter, event.id), receipt)
-        except SagaError as error:
-            _log.info("a worker has to begin saga %s: %s", late, error)
-            return found._replace(late_saga=late)
-        return found._replace(late_saga=late, disposition="handled")
+        late, begun = await self._late_saga(DueEvent(channel, waiter, event.id), receipt)
+        return found._replace(late_saga=late, disposition=receipt.disposition if begun is None else "handled")
 
     async def require_waiting(self, saga_id: str, step: str, entry: int | None = None) -> None:
         """Raises ``EventRefused`` unless the step waits for an event: ``entry`` of those of a wait for several."""
@@ -115,61 +108,105 @@ class Events:
         if wait is None or wait.on != "event":
             raise _waits_not(state, index, step, _waited(records, step))
         _named(saga_id, step, wait, entry)
-        _require_absent(state, index, entry)
+        if entry in state.steps[index].came:
+            raise _has_another(state, index, entry)
 
     async def answer(self, saga_id: str, step: str, payload: Any, entry: int | None = None) -> str:
         """Bring a payload to one wait, past the others of its channel. Raises ``EventRefused``.
 
-        ``entry``: which of the events of a wait for several. If the wait is over without its event, its ``on_late``
-        handles the payload, once; then the id of the saga that does so is returned, else an empty text.
+        ``entry``: which of the events of a wait for several. Each has one answer; who gives the same again changes
+        nothing. If the wait is over without its event, its ``on_late`` handles the payload, once; then the id of the
+        saga that does so is returned, else an empty text.
         """
         records = await read_records(self._store, saga_id)
         state = state_of(records)
         index = state.plan.by_key.get(step, -1)
         wait = state.waits.get(index)
-        if wait is None or wait.on != "event":
-            over = _waited(records, step)
-            if over is None or not _awaits_late(state, index):
-                raise _waits_not(state, index, step, over)
-            channel, event = _checked(*_named(saga_id, step, over, entry), payload, None)
-            return await self._answer_late(state, index, channel, event, entry)
-        channel, event = _checked(*_named(saga_id, step, wait, entry), payload, None)
-        _require_absent(state, index, entry)
+        waits = wait is not None and wait.on == "event"
+        meant = wait if waits else _waited(records, step)
+        if meant is None:
+            raise _waits_not(state, index, step, None)
+        channel, event = _checked(*_named(saga_id, step, meant, entry), payload, answer_id(state, index, entry))
+        if _is_journalled(state, index, channel, event):
+            return ""
+        came = None if entry is None else state.steps[index].came.get(entry)
+        if came is not None and came.source != event.id:
+            raise _has_another(state, index, entry) if waits else _had_its_end(state, step, channel)
+        left = None if waits else left_by(state, index, state.steps[index].begun, channel)
+        if left is not None and not left.about:
+            late = _awaits_late(state, index)
+            raise _had_its_end(state, step, channel) if late else _waits_not(state, index, step, meant)
         _require_fits(state, index, payload, entry)
-        message = message_of(channel, Waiter(saga_id, step), event)
-        await self._store.post(saga_id, encode_message(message), spare_ms=0)
-        self._supervisor.notify(saga_id)
-        return ""
+        due = DueEvent(channel, Waiter(saga_id, step, state.steps[index].begun), event.id)
+        receipt, found = await self._address(due, event, left)
+        return await self._answered(state, index, due, receipt, found)
 
-    async def _answer_late(
-        self, state: State, index: int, channel: Channel, event: StoredEvent, entry: int | None
-    ) -> str:
-        """Begin the saga that handles the payload for a wait that is over: one wait has one for each of its events."""
-        saga_id, step = state.saga_id, state.plan.steps[index].key
-        left = left_by(state, index, channel)
-        if not left.about or entry in state.steps[index].came:
-            raise EventRefused(
-                f"the wait of step {step} of saga {saga_id} had its end", hint=_by_name(channel), saga_id=saga_id
-            )
-        payload = msgspec.json.decode(event.payload)
-        _require_fits(state, index, payload, entry)
-        call = _DECODE(left.about)
-        late = call.saga_id(_ANSWERED, *channel)
+    async def _address(self, due: DueEvent, event: StoredEvent, left: Left | None) -> tuple[Receipt, Receipt]:
+        """Hold an event for its wait, and tell the saga; or the store, if the wait is over (``left``).
+
+        Returns what the store said of it first, and what it knows now.
+        """
+        channel, waiter, _ = due
+        events = self._store.event_store()
+        receipt = await events.address(channel, waiter, event, keep_ms=EVENT_KEEP_MS)
+        if receipt.disposition == "occupied" and not receipt.known and left is not None:
+            # The owner of the saga ended before it could say that the wait is over.
+            await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+            receipt = await events.address(channel, waiter, event, keep_ms=EVENT_KEEP_MS)
+        if receipt.disposition != "held":
+            return receipt, receipt
+        if left is None:
+            await self._deliver(due, receipt)
+        else:
+            await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+        return receipt, await events.look(channel, event.id) or receipt
+
+    async def _answered(self, state: State, index: int, due: DueEvent, receipt: Receipt, found: Receipt) -> str:
+        """What the sender of an answer is told. Raises ``EventRefused``."""
+        channel, waiter, event = due
+        match found.disposition:
+            case "held" | "taken":
+                return ""
+            case "handled":
+                call = late_call(state, index, anew=True)
+                return "" if call is None else call.saga_id(event, *channel)
+            case "late" if found.about:
+                late, begun = await self._late_saga(due, found)
+                if begun is False and not receipt.known:  # it was known once, with another payload perhaps
+                    raise EventRefused(
+                        f"step {waiter.step} of saga {waiter.saga_id} waits no more, and saga {late} handles another "
+                        "answer",
+                        hint=_by_name(channel),
+                        saga_id=waiter.saga_id,
+                    )
+                return late
+            case "occupied" if not found.known:
+                raise EventRefused(
+                    f"step {waiter.step} of saga {waiter.saga_id} has another event, about which it has not decided",
+                    hint="send it again if the step waits on: see `saga show`",
+                    saga_id=waiter.saga_id,
+                )
+            case "occupied" | "refused":
+                what = "has had another answer" if found.disposition == "occupied" else "refused this answer"
+                raise EventRefused(
+                    f"the wait of step {waiter.step} of saga {waiter.saga_id} {what}",
+                    hint=_by_name(channel),
+                    saga_id=waiter.saga_id,
+                )
+            case _:
+                raise _had_its_end(state, waiter.step, channel)
+
+    async def _late_saga(self, due: DueEvent, receipt: Receipt) -> tuple[str, bool | None]:
+        """Handle a late event here; returns the id of the saga that does so, and whether it is new or as it would be.
+
+        None: a worker has to begin it.
+        """
+        late = _DECODE(receipt.about).saga_id(due.event, *due.channel)
         try:
-            await self._begin_call(call, call.output(*channel, payload), late)
-        except PlanInvalid as error:
-            raise EventRefused(
-                f"the wait is over, and this process cannot begin its on_late: {error.message}",
-                hint=_by_name(channel),
-                saga_id=saga_id,
-            ) from error
-        except SagaExists as error:
-            raise EventRefused(
-                f"step {step} of saga {saga_id} waits no more, and saga {late} handles another answer",
-                hint=_by_name(channel),
-                saga_id=saga_id,
-            ) from error
-        return late
+            return late, await self._handle_late(due, receipt)
+        except SagaError as error:
+            _log.info("a worker has to begin saga %s: %s", late, error)
+            return late, None
 
     async def listed(self, name: str | None, key: str | int | None, limit: int) -> Sequence[ListedEvent]:
         """The events of a name and key, or of all, the last ones first. Raises ``EventRefused`` for no key."""
@@ -195,14 +232,21 @@ class Events:
             except SagaError as error:
                 _log.warning("event %s cannot be brought to saga %s yet: %s", due.event, due.waiter.saga_id, error)
 
-    async def _handle_late(self, due: DueEvent, receipt: Receipt) -> None:
-        """Begin the saga that handles a late event, and then tell the store: a repeat begins no second one."""
+    async def _handle_late(self, due: DueEvent, receipt: Receipt) -> bool:
+        """Begin the saga that handles a late event, and then tell the store: a repeat begins no second one.
+
+        Returns False if there is one with another plan: another process made something else of the event, the call or
+        the question; or it is that of another answer, which the store has forgotten.
+        """
         call = _DECODE(receipt.about)
         payload = call.output(*due.channel, msgspec.json.decode(receipt.payload))
         late = call.saga_id(due.event, *due.channel)
-        with contextlib.suppress(SagaExists):  # another process made something else of it: the call, or the question
+        begun = False
+        with contextlib.suppress(SagaExists):
             await self._begin_call(call, payload, late)
+            begun = True
         await self._store.event_store().handled(due.channel, due.event, keep_ms=EVENT_KEEP_MS)
+        return begun
 
     async def _begin_call(self, call: LateCall, payload: Any, late: str) -> None:
         """Begin the saga that handles a late event. Raises ``PlanInvalid`` if this process has no such tool."""
@@ -237,13 +281,14 @@ class Events:
             await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS)
             return True
         index = state.plan.by_key.get(waiter.step, -1)
-        wait = state.waits.get(index)
+        begun = state.steps[index].begun if index >= 0 else 0
+        if waiter.nth > begun and not (index < 0 and state.status in SAGA_FINAL):
+            return False  # a wait, or a step of a session, that this journal does not have: it was read too early
+        wait = state.waits.get(index) if waiter.nth == begun else None
         entry = -1 if wait is None else entry_of(wait, *channel)
         if wait is not None and entry >= 0:
             return await self._has(due, state, wait, entry)
-        if state.status not in SAGA_FINAL and index < 0:
-            return False  # a step of a session that this process has not read
-        left = left_by(state, index, channel)
+        left = left_by(state, index, waiter.nth, channel)
         await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
         return True
 
@@ -324,12 +369,32 @@ def _named(saga_id: str, step: str, wait: Wait, entry: int | None) -> EventName:
     return events[entry or 0]
 
 
-def _require_absent(state: State, index: int, entry: int | None) -> None:
-    if entry in state.steps[index].came:
-        step = state.plan.steps[index].key
-        raise EventRefused(
-            f"step {step} of saga {state.saga_id} has its event {entry} already", hint="it waits for others"
-        )
+def _is_journalled(state: State, index: int, channel: Channel, event: StoredEvent) -> bool:
+    """Whether a wait has this answer, with this payload: it is its output, or it came for a wait for all."""
+    step = state.steps[index]
+    came = next((each for each in step.came.values() if (each.event, each.key) == channel), None)
+    if step.took(*channel) == event.id:
+        outputs = step.output if isinstance(step.output, list) else [step.output]
+        several = [each["payload"] for each in outputs if came and (each["event"], each["key"]) == channel]
+        payload = several[0] if came else step.output
+    elif came is not None and came.source == event.id and index in state.waits:
+        payload = came.payload
+    else:
+        return False
+    return bool(msgspec.json.encode(payload) == event.payload)
+
+
+def _has_another(state: State, index: int, entry: int | None) -> EventRefused:
+    step = state.plan.steps[index].key
+    return EventRefused(
+        f"step {step} of saga {state.saga_id} has its event {entry} already", hint="it waits for others"
+    )
+
+
+def _had_its_end(state: State, step: str, channel: Channel) -> EventRefused:
+    return EventRefused(
+        f"the wait of step {step} of saga {state.saga_id} had its end", hint=_by_name(channel), saga_id=state.saga_id
+    )
 
 
 def _require_fits(state: State, index: int, payload: Any, entry: int | None) -> None:

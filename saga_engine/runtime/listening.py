@@ -29,9 +29,10 @@ LOOK_AGAIN_MS: Final = 15 * 60_000
 
 
 class Spot(NamedTuple):
-    """One event of a step that waits: the step's index, and the event's name and key."""
+    """One event of a step that waits: the step's index, which of its waits, and the event's name and key."""
 
     step: int
+    nth: int
     channel: Channel
 
 
@@ -95,7 +96,8 @@ class Listening:
         told = []
         for message, code in refused:
             index = self._state.plan.by_key.get(message.step, -1)
-            spot = Spot(index, Channel(message.event, message.key))
+            nth = message.nth or (self._state.steps[index].begun if index >= 0 else 1)
+            spot = Spot(index, nth, Channel(message.event, message.key))
             told.append((message, code, spot, left_by(self._state, *spot)))
             if code == INVALID:
                 self._told.pop(spot, None)  # it is registered anew
@@ -136,7 +138,7 @@ class Listening:
             self._told[spot] = source
 
     async def _tell(self, events: EventStore, message: Message, code: str, spot: Spot, left: Left) -> None:
-        waiter = Waiter(self._state.saga_id, message.step)
+        waiter = Waiter(self._state.saga_id, message.step, spot.nth)
         if code == INVALID:
             await events.refuse(spot.channel, waiter, message.id, keep_ms=EVENT_KEEP_MS)
         else:
@@ -145,7 +147,7 @@ class Listening:
     def _wanted(self) -> dict[Spot, str]:
         """What the store is to know: the events that are awaited, with the ids of those that came."""
         return {
-            Spot(index, Channel(*event)): came[entry].source if entry in came else ""
+            Spot(index, self._state.steps[index].begun, Channel(*event)): came[entry].source if entry in came else ""
             for index, wait in self._state.waits.items()
             if wait.on == "event"
             for came in (self._state.steps[index].came,)
@@ -153,7 +155,7 @@ class Listening:
         }
 
     def _waiter(self, spot: Spot) -> Waiter:
-        return Waiter(self._state.saga_id, self._state.plan.steps[spot.step].key)
+        return Waiter(self._state.saga_id, self._state.plan.steps[spot.step].key, spot.nth)
 
     def _again_ms(self, wait: Wait) -> int:
         return again_ms(wait, self._state.at)
@@ -166,8 +168,15 @@ def again_ms(wait: Wait, now_ms: int) -> int:
 
 def message_of(channel: Channel, waiter: Waiter, event: StoredEvent) -> Message:
     """The message that brings an event to the saga that waits for it."""
-    payload: Any = msgspec.json.decode(event.payload)
-    return Message(id=event.id, kind="event", step=waiter.step, event=channel.name, key=channel.key, output=payload)
+    return Message(
+        id=event.id,
+        kind="event",
+        step=waiter.step,
+        event=channel.name,
+        key=channel.key,
+        nth=waiter.nth,
+        output=msgspec.json.decode(event.payload),
+    )
 
 
 class Left(NamedTuple):
@@ -177,11 +186,15 @@ class Left(NamedTuple):
     about: bytes = b""
 
 
-def left_by(state: State, index: int, channel: Channel) -> Left:
-    """What a step's wait leaves for events of this name and key; nothing if there is no such step."""
+def left_by(state: State, index: int, nth: int, channel: Channel) -> Left:
+    """What a step's wait leaves for events of this name and key; nothing if there is no such step.
+
+    A step has begun to wait again only because it had waited in vain.
+    """
     if index < 0:
         return Left()
-    if taken := state.steps[index].took(*channel):
+    anew = nth < state.steps[index].begun
+    if not anew and (taken := state.steps[index].took(*channel)):
         return Left(taken)
-    call = late_call(state, index)
+    call = late_call(state, index, anew=anew)
     return Left("", b"" if call is None else msgspec.json.encode(call))

@@ -44,6 +44,11 @@ class RedisEvents:
         """Accept an event; see ``ports.events``."""
         return _receipt(await self._run("send", channel, keep_ms, event.id, event.payload, most))
 
+    async def address(self, channel: Channel, waiter: Waiter, event: StoredEvent, *, keep_ms: int) -> Receipt:
+        """Accept an event for one wait."""
+        mark = hashlib.sha256(event.payload).hexdigest()[:32]
+        return _receipt(await self._run("address", channel, keep_ms, _name(waiter), event.id, event.payload, mark))
+
     async def first(self, channel: Channel) -> bytes | None:
         """The ``about`` of the wait that gets the next event."""
         found: bytes | None = await self._run("first", channel, 0)
@@ -119,7 +124,7 @@ def _text(data: bytes) -> str:
 
 
 def _name(waiter: Waiter) -> bytes:
-    return msgspec.json.encode(waiter)
+    return msgspec.json.encode(waiter if waiter.nth > 1 else waiter[:2])
 
 
 def _channel(title: str) -> Channel:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from saga_engine.ports import Channel, DueEvent, Receipt, StoredEvent, Waiter
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ class EventConformance:
 
     async def _register(self, store: Store, waiter: Waiter, about: bytes = b"about") -> StoredEvent | None:
         return await store.event_store().register(PAID, waiter, about, keep_ms=LONG_MS)
+
+    async def _address(self, store: Store, waiter: Waiter, event: StoredEvent) -> Receipt:
+        return await store.event_store().address(PAID, waiter, event, keep_ms=LONG_MS)
 
     async def _over(self, store: Store, waiter: Waiter, taken: str = "", about: bytes = b"") -> Waiter | None:
         return await store.event_store().over(PAID, waiter, keep_ms=LONG_MS, taken=taken, about=about)
@@ -129,16 +134,90 @@ class EventConformance:
         await self._over(store, A, about=b"refund it")
         assert (await events.look(PAID, ONE.id)) == Receipt("late", True, A, ONE.payload, b"refund it")
 
-    async def test_an_event_that_came_past_the_store_ends_the_wait_there(self, store: Store) -> None:
-        """The step waits for no other event of the channel: one that it holds is given to the next wait."""
+    async def test_an_event_for_one_wait(self, store: Store) -> None:
+        """It is held for that wait, past those that came first; a repeat is known, and another payload is refused."""
         events = store.event_store()
         await self._register(store, A)
+        await self._register(store, B, b"b")
+        assert await self._address(store, B, ONE) == Receipt("held", False, B, ONE.payload)
+        assert await self._address(store, B, ONE) == Receipt("held", True, B, ONE.payload)
+        assert (await self._address(store, B, StoredEvent(ONE.id, b"other")))[:2] == ("occupied", True)
+        assert (await self._address(store, B, TWO))[:2] == ("occupied", False)
+        assert await self._became(store, TWO) is None
+        assert (await self._send(store, THREE))[:3] == ("held", False, A)
+        assert [due.event for due in await events.due(range(store.work().count), older_ms=0, limit=10)] == [
+            ONE.id,
+            THREE.id,
+        ]
+        await self._over(store, B, ONE.id)
+        assert await self._became(store, ONE) == "taken"
+        assert (await self._address(store, B, ONE))[:2] == ("taken", True)
+        assert (await self._address(store, B, StoredEvent(ONE.id, b"other")))[:2] == ("occupied", True)
+
+    async def test_a_wait_that_holds_an_event_is_addressed_no_other(self, store: Store) -> None:
+        """It has been given one already; once that does not fit, it may be addressed another one."""
+        await self._register(store, A)
+        await self._send(store, ONE)
+        assert (await self._address(store, A, TWO))[:3] == ("occupied", False, A)
+        assert await self._became(store, TWO) is None
+        await store.event_store().refuse(PAID, A, ONE.id, keep_ms=LONG_MS)
+        assert (await self._address(store, A, TWO))[:3] == ("held", False, A)
+
+    async def test_an_event_for_a_wait_that_is_registered_later(self, store: Store) -> None:
+        """It is held for that wait meanwhile, and no other gets it; nor does the wait get any other event."""
+        assert (await self._address(store, A, ONE))[:3] == ("held", False, A)
+        assert await self._register(store, B, b"b") is None
+        assert await store.event_store().first(PAID) == b"b"
+        for _ in range(2):
+            assert await self._register(store, A, b"a") == ONE
+        assert (await self._send(store, TWO))[:3] == ("held", False, B)
+        assert (await self._send(store, THREE)).disposition == "kept"
+        assert await self._over(store, A, ONE.id) is None
+        assert await self._became(store, ONE) == "taken"
+
+    @pytest.mark.parametrize("about", [b"refund it", b""])
+    async def test_an_event_for_one_wait_that_did_not_take_it(self, store: Store, about: bytes) -> None:
+        """It is late, whatever its wait left for it, and no other wait gets it, waiting or to come."""
+        events, partitions = store.event_store(), range(store.work().count)
+        await self._register(store, A)
+        await self._register(store, B)
+        await self._address(store, A, ONE)
+        assert await self._over(store, A, about=about) is None
+        assert await events.look(PAID, ONE.id) == Receipt("late", True, A, ONE.payload, about)
+        assert [due.event for due in await events.due(partitions, older_ms=0, limit=10)] == ([ONE.id] if about else [])
+        assert await self._register(store, A) is None
+        assert (await self._send(store, TWO))[:3] == ("held", False, B)
+        if about:
+            await events.handled(PAID, ONE.id, keep_ms=LONG_MS)
+            assert (await self._address(store, A, ONE))[:2] == ("handled", True)
+        assert (await self._address(store, A, StoredEvent(ONE.id, b"other")))[:2] == ("occupied", True)
+
+    async def test_an_event_for_a_wait_that_was_over_changes_no_other(self, store: Store) -> None:
+        """It is late with what its wait left; what comes after the waits that ended since goes where it would go."""
+        await self._register(store, A)
+        await self._over(store, A, about=b"refund it")
         await self._register(store, B)
         await self._send(store, ONE)
-        await events.arrived(PAID, A, "called-back", keep_ms=LONG_MS, again_ms=LONG_MS)
-        assert (await events.look(PAID, ONE.id))[:3] == ("held", True, B)  # type: ignore[index]
-        await events.arrived(PAID, B, ONE.id, keep_ms=LONG_MS, again_ms=LONG_MS)
-        assert (await self._send(store, TWO)).disposition == "kept"
+        await self._over(store, B, ONE.id)
+        assert (await self._address(store, A, TWO))[:3] == ("held", False, A)
+        for _ in range(2):  # two that found it
+            await self._over(store, A, about=b"refund it")
+            assert (await store.event_store().look(PAID, TWO.id)) == Receipt("late", True, A, TWO.payload, b"refund it")
+        assert (await self._send(store, THREE)).disposition == "kept"
+
+    async def test_a_step_that_waits_again_has_another_wait(self, store: Store) -> None:
+        """What is said of one of a step's waits changes no other, and none gets an event for the other."""
+        again = A._replace(nth=2)
+        await self._register(store, A)
+        await self._address(store, A, ONE)
+        assert await self._register(store, again) is None
+        assert (await self._address(store, again, TWO))[:3] == ("held", False, again)
+        await self._over(store, A, about=b"refund it")
+        assert (await store.event_store().look(PAID, ONE.id))[:3] == ("late", True, A)  # type: ignore[index]
+        assert (await store.event_store().look(PAID, TWO.id))[:3] == ("held", True, again)  # type: ignore[index]
+        due = await store.event_store().due(range(store.work().count), older_ms=0, limit=10)
+        assert sorted(due) == [DueEvent(PAID, A, ONE.id), DueEvent(PAID, again, TWO.id)]
+        assert [event.waiter for event in await store.event_store().listed(PAID, 10)] == [again, A]
 
     async def test_an_event_that_does_not_fit(self, store: Store) -> None:
         """It is refused once and for all; the wait goes on with the next event when it is registered anew."""

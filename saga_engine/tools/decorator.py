@@ -30,7 +30,7 @@ R = TypeVar("R")
 class Tool(PlainOptions, Generic[P, R]):
     """A function with its declaration. Calling it calls the function, so a test can use it like one.
 
-    All options of :func:`tool` are attributes. ``signature`` and ``spec()`` are computed at the first use, so that
+    All options of ``tool`` are attributes. ``signature`` and ``spec()`` are computed at the first use, so that
     annotations may name types that the module defines later.
     """
 
@@ -106,7 +106,7 @@ class Tool(PlainOptions, Generic[P, R]):
         return f"<tool {self.name} ({self.effect})>"
 
     def options(self) -> dict[str, Any]:
-        """Everything that was declared, as the arguments of :func:`tool`."""
+        """Everything that was declared, as the arguments of ``tool``."""
         changed = {
             "keyed": self._keyed,
             "breaker": False if self.breaker is None else self.breaker,

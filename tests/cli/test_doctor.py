@@ -129,3 +129,21 @@ def test_sagas_that_nobody_drives_are_a_finding(cli):
     (found,) = [one for one in findings(ran, "warning") if one["about"] == "store"]
     assert "1 saga has not ended" in found["text"]
     assert "saga resume --all" in found["hint"]
+
+
+@pytest.mark.parametrize(("status", "warned"), [("RUNNING", True), ("COMPLETED", False)])
+def test_a_process_that_died_is_a_finding_while_a_saga_lives(cli, status, warned):
+    """A lease that has ended is no reason to worry an operator once every saga has ended, whoever ended them."""
+
+    async def die() -> None:
+        store = open_store(f"embedded://{cli.folder}/.saga")
+        await store.open()
+        await store.open_lease("gone", 60_000)
+        entry = Entry("s1", 0, 0, [b"r0"], status, b"{}", creation=Creation("d", owned=True))
+        await store.append("gone", [entry])
+        await store.renew("gone", 1)
+        await store.close()
+
+    asyncio.run(die())
+    found = [one["text"] for one in findings(cli("doctor", "--json"), "warning")]
+    assert any("1 process died" in text for text in found) is warned, found

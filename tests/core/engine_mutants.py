@@ -322,7 +322,7 @@ WAITING_MUTANTS: dict[str, Patch] = {
     "an event counts twice": rewrite(
         wait,
         "arrived",
-        ("if wait is None or entry < 0:", "if False:"),
+        ("if wait is None or entry < 0 or", "if False and"),
         ("if wait.due is not None", "if wait is not None and wait.due is not None"),
         ("return came(", f"return {_AGAIN} if entry < 0 else came("),
     ),

@@ -1,4 +1,4 @@
-"""Draws the state diagrams and the rooms into ``docs/concepts.md``, between their markers: ``make docs-diagrams``."""
+"""Draws the state diagrams and the rooms into ``docs/concepts.md`` and its twin: ``make docs-diagrams``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from saga_engine.core import transitions as t
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "concepts.md"
+PAGES = [ROOT / "docs" / name for name in ("concepts.md", "concepts.zh.md")]
 
 
 def drawn(text: str) -> str:
-    """The page with its diagrams as the tables have them now."""
+    """The page with its diagrams, each between its markers, as the tables have them now."""
     diagrams = {
         "saga": t.mermaid(t.SAGA_MACHINE, t.SAGA_FINAL, t.SAGA_GUARDS),
         "step": t.mermaid(t.STEP_MACHINE, t.STEP_REST, t.STEP_GUARDS),
@@ -51,4 +51,5 @@ def house(contracts: str, contributors: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(drawn(page.read_text(encoding="utf-8")), encoding="utf-8")

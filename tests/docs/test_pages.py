@@ -17,13 +17,15 @@ from saga_engine import errors
 from saga_engine.cli import exit_codes
 from saga_engine.core import questions
 from saga_engine.core.messages import DECISIONS
-from tests.docs.diagrams import PAGE as CONCEPTS
+from tests.docs.diagrams import PAGES as DRAWN
 from tests.docs.diagrams import drawn
 from tests.docs.pages import PAGES, ROOT, anchors, prose
 from website import reference
 
+CONCEPTS = ROOT / "docs" / "concepts.md"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 TWINS = [page for page in PAGES if page.name.endswith(".zh.md") and page.parent == ROOT / "docs"]
+REFERENCE = reference.pages()
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
 
@@ -70,6 +72,29 @@ def test_a_chinese_page_has_the_same_code(page: Path) -> None:
     assert _blocks(page) == _blocks(english)
 
 
+def _tables(page: Path) -> list[tuple[int, list[str], list[str]]]:
+    """Of each row of the page's tables: how many cells it has, the numbers in them, and the tests that it names."""
+    rows = [line for line in prose(page).splitlines() if line.startswith("|")]
+    cells = [[cell.strip().replace("、", ", ") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    return [
+        (
+            len(row),
+            [cell for cell in row if re.fullmatch(r"[\d,.· —]+", cell)],
+            re.findall(r"[\w/]+\.py(?:::\w+)?", text),
+        )
+        for row, text in zip(cells, rows, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("page", TWINS, ids=lambda page: page.name)
+def test_a_chinese_page_has_the_same_headings_and_tables(page: Path) -> None:
+    """Headings have the same levels, as the site maps their anchors by place; rows the same cells, numbers and tests."""
+    english = page.with_name(page.name.replace(".zh.md", ".md"))
+    levels = [re.findall(r"^#+(?= )", prose(each), re.MULTILINE) for each in (page, english)]
+    assert levels[0] == levels[1]
+    assert _tables(page) == _tables(english)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_have_at_most_120_columns(page: Path) -> None:
     """Prose can be read and reviewed in a window; tables, code and what a benchmark writes are as wide as they are."""
@@ -82,16 +107,17 @@ def test_lines_have_at_most_120_columns(page: Path) -> None:
 
 def test_the_diagrams_are_the_tables() -> None:
     """The state diagrams and the rooms are what ``make docs-diagrams`` would draw now."""
-    text = CONCEPTS.read_text(encoding="utf-8")
-    assert text == drawn(text)
+    for page in DRAWN:
+        text = page.read_text(encoding="utf-8")
+        assert text == drawn(text)
 
 
-@pytest.mark.parametrize("name", sorted(reference.pages()))
+@pytest.mark.parametrize("name", sorted(REFERENCE))
 def test_the_reference_is_the_code(name: str) -> None:
     """The pages of ``docs/reference`` are what ``make docs-reference`` would write now, and there are no others."""
     written = (reference.FOLDER / name).read_text(encoding="utf-8")
-    assert written == reference.pages()[name], "run `make docs-reference`, and read the difference"
-    assert sorted(path.name for path in reference.FOLDER.iterdir()) == sorted(reference.pages())
+    assert written == REFERENCE[name], "run `make docs-reference`, and read the difference"
+    assert sorted(path.name for path in reference.FOLDER.iterdir()) == sorted(REFERENCE)
 
 
 # --- errors --------------------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """What a forked child does in the cases about events that come after their wait is over.
 
-The tools honour keys, so a doubt about a call settles itself. Whoever sends the event sends it under one id.
+The tools honour keys, so a doubt about a call settles itself. Whoever sends the event sends it under one id, or as the
+answer to the wait (``answers``), which has one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 from saga_engine import Coordinator, SagaError, ToolContext, tool
 from saga_engine.core import late_events as late
 from saga_engine.errors import SagaExists, SagaNotFound
+from saga_engine.ports import Receipt
 from saga_engine.runtime import events as delivering
 from saga_engine.runtime import listening
 from saga_engine.stores import open_store
+from saga_engine.stores.events import RedisEvents
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
@@ -68,11 +72,11 @@ def in_time_is_late() -> None:
     """What a wait leaves is for every event, and not only if none ended it."""
     left_by = listening.left_by
 
-    def always(state: Any, index: int, channel: Any) -> Any:
+    def always(state: Any, index: int, nth: int, channel: Any) -> Any:
         state.steps[index].event, was = "", state.steps[index].event
         state.steps[index].effect, effect = None, state.steps[index].effect
         try:
-            return left_by(state, index, channel)
+            return left_by(state, index, nth, channel)
         finally:
             state.steps[index].event, state.steps[index].effect = was, effect
 
@@ -80,10 +84,25 @@ def in_time_is_late() -> None:
     delivering.left_by = always  # type: ignore[attr-defined]
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
-    mutant.__name__.replace("_", " "): mutant
-    for mutant in (another_saga_for_each_delivery, handled_before_it_is_begun, in_time_is_late)
-}
+def past_the_store() -> None:
+    """An answer is a message to its saga and nothing else: a saga that waits no more refuses it, and it is gone."""
+
+    async def address(self: RedisEvents, channel: Any, waiter: Any, event: Any, *, keep_ms: int) -> Receipt:
+        return Receipt("held", known=False, waiter=waiter, payload=event.payload)
+
+    RedisEvents.address = address  # type: ignore[method-assign]
+
+
+def another_answer_for_each_delivery() -> None:
+    """The id of an answer does not follow from its wait, so a repeat is another one."""
+    delivering.answer_id = lambda *_: f"answer-{secrets.token_hex(8)}"  # type: ignore[attr-defined]
+
+
+_BROKEN: tuple[Callable[[], None], ...] = (
+    *(another_saga_for_each_delivery, handled_before_it_is_begun, in_time_is_late),
+    *(past_the_store, another_answer_for_each_delivery),
+)
+MUTANTS = {mutant.__name__.replace("_", " "): mutant for mutant in _BROKEN}
 
 
 def main(case: dict[str, Any]) -> Told:
@@ -111,6 +130,8 @@ async def _play(case: dict[str, Any]) -> Told:
 
 
 async def _send(coordinator: Coordinator, case: dict[str, Any]) -> str:
+    if case.get("answers"):
+        return await coordinator.answer_wait(case["saga_id"], 2, {"sum": 7})
     receipt = await coordinator.send_event("paid", case["saga_id"], {"sum": 7}, event_id="p1")
     return receipt.late_saga
 
@@ -129,8 +150,37 @@ async def _pay(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return {"late": (await coordinator.wait(saga_id)).to_dict() if saga_id else None}
 
 
+async def _wait_longer(coordinator: Coordinator) -> None:
+    """The time of each wait is over for this process. It has a lease, whose begin would set its clock."""
+    await coordinator.supervisor.lease()
+    clock = coordinator.supervisor.clock
+    clock.set(clock.now_ms() + 2_000_000)
+
+
+async def _answer(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """An answer comes while the step waits, and the owner of the saga finds that the time is over."""
+    await _send(coordinator, case)
+    await _wait_longer(coordinator)
+    await coordinator.resume(case["saga_id"])
+    await _look_after(coordinator)
+    return {}
+
+
+async def _look_after(coordinator: Coordinator) -> None:
+    """What workers do about what was not handled."""
+    events = delivering.Events(coordinator.store, coordinator.supervisor, coordinator._begin_late)
+    for _ in range(2):
+        await events.tell_again(range(coordinator.store.work().count))
+    await coordinator.resume_all()
+
+
 async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
-    """Whoever lives goes on, senders repeat their event, and workers look what was not handled."""
+    """Whoever lives goes on, senders repeat their event, and workers look what was not handled.
+
+    An answer that is durable is repeated only after that (``unrepeated``): who repeats it may bring it to its saga.
+    """
+    if case.get("moment"):
+        await _wait_longer(coordinator)
     try:
         await coordinator.resume(case["saga_id"])
     except SagaNotFound:
@@ -138,17 +188,19 @@ async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
             await coordinator.run(case["plan"], saga_id=case["saga_id"])
         except SagaExists as error:
             return {"error": error.to_dict()}
+    unrepeated = None
+    if case.get("answers") and await coordinator.events("paid"):
+        await _look_after(coordinator)
+        unrepeated = [event.disposition for event in await coordinator.events("paid")]
     await _send(coordinator, case)
-    events = delivering.Events(coordinator.store, coordinator.supervisor, coordinator._begin_late)
-    for _ in range(2):
-        await events.tell_again(range(coordinator.store.work().count))
-    await coordinator.resume_all()
+    await _look_after(coordinator)
     found = {head.saga_id: (await coordinator.show(head.saga_id)).to_dict() for head in await _sagas(coordinator)}
-    return {"sagas": found, "events": [event.disposition for event in await coordinator.events("paid")]}
+    events = [event.disposition for event in await coordinator.events("paid")]
+    return {"sagas": found, "events": events, "unrepeated": unrepeated}
 
 
 async def _sagas(coordinator: Coordinator) -> Any:
     return (await coordinator.search()).sagas
 
 
-PARTS = {"submit": _submit, "pay": _pay, "settle": _settle}
+PARTS = {"submit": _submit, "pay": _pay, "answer": _answer, "settle": _settle}

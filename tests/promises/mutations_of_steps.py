@@ -141,8 +141,42 @@ OF_STEPS = [
     Mutation(
         "tests/test_late_events.py::test_an_answer_to_one_wait_that_is_over_is_handled_once_past_the_waits_of_others",
         "each repeat of a late answer is handled by a saga of its own",
+        "saga_engine/core/steps/wait.py",
+        (("digest(made)[:32]", "digest([made, __import__('time').time_ns()])[:32]"),),
+    ),
+    Mutation(
+        "tests/test_answers.py::test_an_answer_in_the_moment_of_the_time_out_is_late",
+        "an answer goes past the store, and its saga refuses it",
         "saga_engine/runtime/events.py",
-        (("call.saga_id(_ANSWERED, *channel)", "call.saga_id(event.id, *channel)"),),
+        (
+            (
+                "receipt = await events.address(channel, waiter, event, keep_ms=EVENT_KEEP_MS)\n        if receipt.disp",
+                'receipt = Receipt("held", known=False, payload=event.payload)\n        if receipt.disp',
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/test_answers.py::test_one_wait_has_one_answer",
+        "an id that is known is known with any payload",
+        "saga_engine/stores/lua/events.lua",
+        (("if known and call('HGET', box, 'm:' .. event) == mark then", "if known then"),),
+    ),
+    Mutation(
+        "tests/test_answers.py::test_a_step_that_waits_again_may_be_answered_again",
+        "an event that was held for the wait before is taken by the next one",
+        "saga_engine/core/steps/wait.py",
+        ((" or event.nth not in (0, state.steps[index].begun):", ":"),),
+    ),
+    Mutation(
+        "tests/kill/test_late_events.py::test_a_late_answer_is_refunded_once_whoever_dies",
+        "an answer that is held is not due: nobody looks after it if its sender dies",
+        "saga_engine/stores/lua/events.lua",
+        (
+            (
+                "  hold(event, wait)\n  expire()",
+                "  hold(event, wait)\n  call('ZREM', due, member(wait, event))\n  expire()",
+            ),
+        ),
     ),
     # 78
     Mutation(
@@ -156,6 +190,18 @@ OF_STEPS = [
         "what came for a wait that was in vain counts as taken",
         "saga_engine/core/state_values.py",
         (("        if not self.event or not self.came:\n", "        if not self.came:\n"),),
+    ),
+    Mutation(
+        "tests/test_several_events.py::test_the_answers_of_a_wait_that_was_in_vain_are_late",
+        "an answer in vain leaves nothing to be handled",
+        "saga_engine/stores/lua/events.lua",
+        (("        too_late(event, wait, about)\n", "        too_late(event, wait, '')\n"),),
+    ),
+    Mutation(
+        "tests/test_several_events.py::test_answers_in_vain_without_an_on_late_are_for_no_other_wait",
+        "an answer in vain is given to another wait",
+        "saga_engine/stores/lua/events.lua",
+        (("if call('HEXISTS', box, 'm:' .. event) == 1 then", "if false then"),),
     ),
     Mutation(
         "tests/test_several_events.py::test_an_owner_that_ends_between_two_events_loses_none",

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from website.reference import api, cli, errors, plan, records, settings
+from website.reference import api, chinese, cli, errors, plan, records, settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
-    """Every page as the code says now, by the name of its file."""
+    """Every page as the code and the catalogues say now, by the name of its file."""
+    found = english()
+    twins = {stem: chinese.twin(stem, found[f"{stem}.md"], FOLDER / f"{stem}.md") for stem in chinese.stems()}
+    return found | {f"{stem}.zh.md": text for stem, text in twins.items()}
+
+
+def english() -> dict[str, str]:
+    """The English pages, and the schema."""
     return {
         "api.md": api.page(),
         "cli.md": cli.page(),

@@ -26,7 +26,7 @@ def page() -> str:
             (
                 code(kind.code),
                 name,
-                kind.verdict,
+                code(kind.verdict),
                 str(exit_codes.of_error(error)),
                 str(status_of(error)),
                 cell(marked(first)),

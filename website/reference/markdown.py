@@ -19,9 +19,18 @@ def head(title: str, about: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """A paragraph in lines of a page. What begins like a list on a new line would become one."""
-    lines = textwrap.wrap(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+    """A paragraph in lines of a page."""
+    return whole_lines(textwrap.wrap(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def whole_lines(lines: Iterable[str]) -> str:
+    """The lines of one paragraph. What begins like a list on a new line would become one."""
     return "\n".join(re.sub(r"^([-+*]|\d+\.)(?= )", r"\\\1", line) for line in lines)
+
+
+def unwrapped(paragraph: str) -> str:
+    """The paragraph as one line, which is the same wherever it was wrapped."""
+    return " ".join(re.sub(r"^\\([-+*]|\d+\.)(?= )", r"\1", line) for line in paragraph.split("\n"))
 
 
 def marked(text: str) -> str:

@@ -24,7 +24,7 @@ def page() -> str:
     found = plan_schema()
     parts = [head("Plan schema", _ABOUT), "## The plan", _object(found)]
     for name, body in found["$defs"].items():
-        parts += [f"## {name}", _object(body)]
+        parts += [f"## {code(name)}", _object(body)]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -42,7 +42,7 @@ def _object(body: dict[str, Any]) -> str:
 def _type(field: dict[str, Any]) -> str:
     if "$ref" in field:
         name = field["$ref"].rsplit("/", 1)[-1]
-        return f"[{name}](#{name.lower()})"
+        return f"[{code(name)}](#{name.lower()})"
     for several in ("anyOf", "oneOf", "allOf"):
         if several in field:
             return " or ".join(dict.fromkeys(_type(each) for each in field[several]))

@@ -42,7 +42,7 @@ _OTHERS = ("quota", "tenants", "inbound", "oidc", "links", "name", "api_key")
 def page() -> str:
     """The page."""
     names = [name for name in settings._TABLES]  # noqa: C416, SLF001
-    rows = [(code(f"[{name}]"), f"[{_PAGES[name].split('/')[-1]}]({_PAGES[name]})") for name in names]
+    rows = [(code(f"[{name}]"), f"[{code(_PAGES[name].split('/')[-1])}]({_PAGES[name]})") for name in names]
     parts = [
         head("Settings", _ABOUT),
         "## `[saga]`",

@@ -26,6 +26,7 @@ def step_waits(state: State, record: r.StepWaiting) -> None:
     state.waiting.pop((index, record.direction), None)
     state.waits[index] = Wait(record.on, record.due_ms, record.about, record.direction)
     call.first_at = record.at
+    step.begun += 1
     step.came = {}
     if record.on == "child":
         call.attempt += 1

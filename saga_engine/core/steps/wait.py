@@ -20,6 +20,7 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Turning
 from saga_engine.core.waits import Came, Wait
 from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.values import digest
 from saga_engine.plan.wait import awaited, key_of, misfit, several, timeout_ms
 
 #: The word of these steps.
@@ -35,12 +36,13 @@ _NAMED: Final = 3
 
 
 class Event(NamedTuple):
-    """An event that the store holds for a step."""
+    """An event that the store holds for a step. ``nth``: for which of its waits, from 1; 0: for any."""
 
     id: str
     name: str
     key: str
     payload: Any
+    nth: int = 0
 
 
 def begin(state: State, index: int, now: int) -> r.AnyRecord:
@@ -92,7 +94,8 @@ def arrived(state: State, step: str, event: Event, now: int) -> r.AnyRecord:
     index = state.plan.by_key.get(step, -1)
     wait = state.waits.get(index)
     entry = -1 if wait is None else entry_of(wait, event.name, event.key)
-    if wait is None or entry < 0:
+    # An operator may have had the step begin anew: what was held for the wait before is late, and is handled as such.
+    if wait is None or entry < 0 or event.nth not in (0, state.steps[index].begun):
         why = f"step {step} does not wait for the event {event.name} (any more)"
         return r.MessageRefused(at=now, message=event.id, code=LATE, reason=why)
     if isinstance(state.phase, Turning):  # a cancel was read with it, and nothing is decided yet
@@ -121,6 +124,15 @@ def came(state: State, index: int, entry: int, event: Event, now: int) -> r.AnyR
     outputs = [found[number].output() for number in sorted(found)]
     output = outputs if wait.word == "all" else found[entry].output()
     return r.StepSucceeded(at=now, step=step, output=output, via="event", source=event.id, entry=entry)
+
+
+def answer_id(state: State, index: int, entry: int | None) -> str:
+    """The id of the one answer that a wait may be sent: of each of its events, and each time that the step waits.
+
+    It follows from the seed of the saga, so no sender of other events can choose it.
+    """
+    made = ["saga-answer/1", state.seed, state.saga_id, state.plan.steps[index].key, state.steps[index].begun, entry]
+    return f"answer-{digest(made)[:32]}"
 
 
 def entry_of(wait: Wait, name: str, key: str) -> int:

@@ -3,7 +3,8 @@
 -- KEYS  box, kept, seen, waits, index, due
 --       box   hash   e:<event> payload     s:<event> what became of it, and the wait: 'held\n<wait>'
 --                    l:<event> of a late event: what its wait left for it
---                    h:<wait> the event held for it     a:<wait> its about
+--                    m:<event> of an event for one wait and no other: a mark of its payload
+--                    h:<wait> the event held for it     a:<wait> its about, from 'register' to 'over'
 --                    holds: how many events are held, or late and not handled
 --                    last, last_about: the wait that ended last without an event, and what it left
 --       kept  zset   events that nothing has, by arrival
@@ -13,17 +14,20 @@
 --       due   zset   '<channel>\n<wait>\n<event>' by the time when the saga was told (one key for each partition)
 -- ARGV  verb, channel, keep_ms, then
 --       'send', event, payload, most     'register', wait, about     'over', wait, taken, refused, about
---       'arrived', wait, event, again_ms
+--       'address', wait, event, payload, mark                        'arrived', wait, event, again_ms
 --       'first'                          'look', event               'list', limit       'handled', event
--- Reply of 'send' {1 known or 0, what became of it, payload, about}   'register' and 'look' {event, payload} or likewise
+-- Reply of 'send' and 'address' {1 known or 0, what became of it, wait, payload, about}
+--          'register' and 'look' {event, payload} or likewise
 --
 -- LAWS
 -- 1. An id is accepted once: a repeat changes nothing, and learns what became of the first one.
--- 2. An event is held for one wait, the one that came first, and for no other until that wait is over without it.
+-- 2. An event is held for one wait, the one that came first, and for no other until that wait is over without it. An
+--    event that is addressed to one wait is never another one's, and that wait may hold it before it is registered.
 -- 3. A wait that is registered again gets the same event: its owner may have ended before it was journalled.
 -- 4. Only 'over' ends what is held: the owner of the saga journals first what became of it. An event that the journal
 --    has, and whose step waits for others ('arrived'), is held until then.
 -- 5. An event that comes after its wait is over is late. If the wait left something for it (about), it is nobody else's.
+--    The wait of which 'over' was said last counts; to say it again, as about an event that came later, is no news.
 -- 6. A channel without waits, held events and late ones to be handled expires keep_ms after its last change; no other.
 
 local call = redis.call
@@ -60,6 +64,16 @@ local function hold(event, wait)
   call('ZADD', due, now, member(wait, event))
 end
 
+-- The event of a wait that is over, which left something for it, or nothing: then nothing is done about it.
+local function too_late(event, wait, about)
+  became(event, 'late\n' .. wait)
+  if about ~= '' then
+    call('HSET', box, 'l:' .. event, about)
+    call('HINCRBY', box, 'holds', 1)
+    call('ZADD', due, now, member(wait, event))
+  end
+end
+
 -- An event that nothing has: for the wait that came first, late, or kept. Returns the wait that has it now.
 local function give(event)
   local wait = call('ZRANGE', waits, 0, 0)[1]
@@ -69,10 +83,7 @@ local function give(event)
   end
   local last, about = unpack(call('HMGET', box, 'last', 'last_about'))
   if last and about ~= '' then
-    became(event, 'late\n' .. last)
-    call('HSET', box, 'l:' .. event, about)
-    call('HINCRBY', box, 'holds', 1)
-    call('ZADD', due, now, member(last, event))
+    too_late(event, last, about)
     return nil
   end
   became(event, last and 'late\n' .. last or 'kept')
@@ -111,7 +122,7 @@ end
 local function trim()
   for _, event in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - keep_ms, 'LIMIT', 0, TRIM_AT_ONCE)) do
     if state_of(event) ~= 'held' and call('HEXISTS', box, 'l:' .. event) == 0 then
-      call('HDEL', box, 'e:' .. event, 's:' .. event)
+      call('HDEL', box, 'e:' .. event, 's:' .. event, 'm:' .. event)
       call('ZREM', kept, event)
       call('ZREM', seen, event)
     end
@@ -127,6 +138,14 @@ local function receipt(known, event)
   return {known, word, wait, payload or '', about or ''}
 end
 
+local function accept(event, payload)
+  call('HSET', box, 'e:' .. event, payload)
+  -- Two of one millisecond keep their order.
+  local last = call('ZREVRANGE', seen, 0, 0, 'WITHSCORES')
+  call('ZADD', seen, math.max(now, (tonumber(last[2]) or 0) + 0.001), event)
+  call('ZADD', index, now, channel)
+end
+
 local verbs = {}
 
 function verbs.send()
@@ -138,12 +157,25 @@ function verbs.send()
   if call('ZCARD', kept) >= most and call('ZCARD', waits) == 0 then
     return {0, 'full', '', '', ''}
   end
-  call('HSET', box, 'e:' .. event, payload)
-  -- Two of one millisecond keep their order.
-  local last = call('ZREVRANGE', seen, 0, 0, 'WITHSCORES')
-  call('ZADD', seen, math.max(now, (tonumber(last[2]) or 0) + 0.001), event)
-  call('ZADD', index, now, channel)
+  accept(event, payload)
   give(event)
+  expire()
+  return receipt(0, event)
+end
+
+function verbs.address()
+  local wait, event, payload, mark = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+  trim()
+  local known = state_of(event)
+  if known and call('HGET', box, 'm:' .. event) == mark then
+    return receipt(1, event)
+  end
+  if known or call('HEXISTS', box, 'h:' .. wait) == 1 then
+    return {known and 1 or 0, 'occupied', wait, '', ''}
+  end
+  accept(event, payload)
+  call('HSET', box, 'm:' .. event, mark)
+  hold(event, wait)
   expire()
   return receipt(0, event)
 end
@@ -151,8 +183,8 @@ end
 function verbs.register()
   local wait, about = ARGV[4], ARGV[5]
   local event = call('HGET', box, 'h:' .. wait)
+  call('HSET', box, 'a:' .. wait, about)
   if not event then
-    call('HSET', box, 'a:' .. wait, about)
     event = call('ZRANGE', kept, 0, 0)[1]
     if event then
       hold(event, wait)
@@ -179,35 +211,31 @@ function verbs.over()
   end
   if refused == '' then
     call('ZREM', waits, wait)
-    call('HDEL', box, 'a:' .. wait)
-    if taken == '' then
-      call('HSET', box, 'last', wait, 'last_about', about)
-    else
-      call('HDEL', box, 'last', 'last_about')
+    if call('HDEL', box, 'a:' .. wait) == 1 then
+      if taken == '' then
+        call('HSET', box, 'last', wait, 'last_about', about)
+      else
+        call('HDEL', box, 'last', 'last_about')
+      end
     end
     if event and event ~= taken then
       let_go(event, wait)
-      again = give(event) or ''
+      if call('HEXISTS', box, 'm:' .. event) == 1 then
+        too_late(event, wait, about)
+      else
+        again = give(event) or ''
+      end
     end
   end
   expire()
   return again
 end
 
--- The journal has an event of a wait for several: it stays held, and is due again later. One that came past the store
--- ends the wait here.
+-- The journal has an event of a wait for several: it stays held, and is due again later.
 function verbs.arrived()
   local wait, event, again_ms = ARGV[4], ARGV[5], tonumber(ARGV[6])
-  local held = call('HGET', box, 'h:' .. wait)
-  if held == event then
+  if call('HGET', box, 'h:' .. wait) == event then
     call('ZADD', due, now + again_ms, member(wait, event))
-  elseif not state_of(event) then
-    call('ZREM', waits, wait)
-    call('HDEL', box, 'a:' .. wait)
-    if held then
-      let_go(held, wait)
-      give(held)
-    end
   end
   expire()
 end
