@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from release import artefacts, environments, licences, typing_checks
+from release import artefacts, environments, licences, naming, typing_checks
 from release.artefacts import Artefacts
 from release.report import Failed, Report, run
 
@@ -35,6 +35,7 @@ def built(report: Report, commit: str, work: Path, words: list[str]) -> Artefact
     report.check("no path of a machine", artefacts.no_path_of_a_machine, first, words)
     report.check("one version", artefacts.one_version, first, tree)
     report.check("metadata", artefacts.metadata, first)
+    report.check("the name", naming.name, tree, artefacts.version_of(tree))
     return first
 
 

@@ -327,12 +327,13 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         Leaving the block completes the session; an exception undoes its calls in reverse by default, and is re-raised.
         With the id of an open session (the agent crashed), calls that match the recorded ones return their outcomes.
         ``on_divergence``: what to do when the agent diverges: ``strict`` raises ``SessionDiverged`` and changes
-        nothing, ``continue`` continues live from there, ``rollback`` undoes everything. ``on_failure``: what an
-        exception does: ``undo``; ``keep`` leaves the session open, and the agent that runs again makes the calls that
-        failed last anew and no other; ``ask`` asks an operator which. ``idle_s``: after so many seconds without the
-        agent or an answer such a session is undone. ``tags``: words by which ``search`` finds a new session.
-        ``tools``: those that only the agent has. Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id
-        belongs to a saga with a plan), ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
+        nothing, ``continue`` continues live from there, ``rollback`` undoes everything; ``append`` compares nothing:
+        all calls of this run come after the recorded ones. ``on_failure``: what an exception does: ``undo``; ``keep``
+        leaves the session open, and the agent that runs again makes the calls that failed last anew and no other;
+        ``ask`` asks an operator which. ``idle_s``: after so many seconds without the agent or an answer such a session
+        is undone. ``tags``: words by which ``search`` finds a new session. ``tools``: those that only the agent has.
+        Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan),
+        ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
         """
         name = check_saga_id(saga_id or new_saga_id())
         own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}

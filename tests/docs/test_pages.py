@@ -120,6 +120,16 @@ def test_the_reference_is_the_code(name: str) -> None:
     assert sorted(path.name for path in reference.FOLDER.iterdir()) == sorted(REFERENCE)
 
 
+def test_every_variable_that_the_program_reads_is_in_the_reference() -> None:
+    """Whatever is set in the environment is on the page of the settings."""
+    page = (reference.FOLDER / "settings.md").read_text(encoding="utf-8")
+    rooms = [room for room in (ROOT / "saga_engine").iterdir() if room.name not in ("core", "testing")]
+    files = [path for room in rooms for path in ([room] if room.suffix == ".py" else room.rglob("*.py"))]
+    read = {name for path in files for name in re.findall(r'"(SAGA_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
+    assert {"SAGA_CONFIG", "SAGA_MODEL_ROUNDS", "SAGA_MCP_TOKEN"} <= read
+    assert {name for name in read if f"`{name}`" not in page} == set()
+
+
 # --- errors --------------------------------------------------------------------------------------------------------
 
 

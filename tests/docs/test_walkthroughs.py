@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,16 @@ def test_the_chinese_page_shows_the_same_blocks(page: Path) -> None:
     """What was run for the English page is what the Chinese one shows."""
     assert len(fences(page)) > 3
     assert fences(page.with_suffix(".zh.md")) == fences(page)
+
+
+@pytest.mark.parametrize("page", followed(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_reader_sees_the_name_of_each_file(page: Path) -> None:
+    """A fence is not shown: whoever reads a page must find above each file how it is called, in both languages."""
+    for shown in (page, page.with_suffix(".zh.md")):
+        text = shown.read_text(encoding="utf-8")
+        files = [block for block in fences(shown) if re.match(r"```\w+ [\w./-]+\.\w+\n", block)]
+        heads = [(block, block.split("\n", 1)[0].split()[1]) for block in files]
+        assert [name for block, name in heads if f"**`{name}`**\n\n{block}" not in text] == []
 
 
 def test_other_output_and_another_end_are_found(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from release import artefacts, environments, licences
+from release import artefacts, environments, licences, naming
 from release.report import Failed, Report
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +96,34 @@ def test_the_changelog_has_the_version(tmp_path: Path) -> None:
     for wrong in ("0.2.0", "0.3.0", "0.1"):
         with pytest.raises(Failed):
             artefacts.changelog(tmp_path, wrong)
+
+
+def test_a_name_is_free_or_our_own(tmp_path: Path) -> None:
+    """A project on the index with versions that we never published is somebody else's; a version is published once."""
+    assert naming.ours("p", "0.1.0", None, set()) == "the index has no project p"
+    assert naming.ours("p", "0.2.0", ["0.1.0"], {"0.1.0"}).endswith("this project's: 0.1.0")
+    for there, known in ((["1.0"], set()), (["0.1.0", "7.0"], {"0.1.0"}), (["0.2.0"], {"0.1.0", "0.2.0"})):
+        with pytest.raises(Failed):
+            naming.ours("p", "0.2.0", there, known)
+    (tmp_path / "CHANGELOG.md").write_text("## [0.2.0] - unreleased\n\n## [0.1.0] - 2026-11-30\n")
+    assert naming.dated(tmp_path) == {"0.1.0"}
+
+
+def test_the_pages_install_what_is_built_and_silence_of_an_index_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another name on a page fails, and so does an index that knows no package at all."""
+    monkeypatch.setattr(naming, "published", lambda name: ["26.0"] if name == "pip" else None)
+    assert naming.name(ROOT, "0.1.0") == "the index has no project saga-engine"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "saga-engine"\n')
+    (tmp_path / "README.md").write_text("pip install 'saga-engines[http]'\n")
+    (tmp_path / "README.zh.md").write_text("")
+    with pytest.raises(Failed, match="saga-engines"):
+        naming.name(tmp_path, "0.1.0")
+    monkeypatch.setattr(naming, "published", lambda _: None)
+    with pytest.raises(Failed, match="no index answers"):
+        naming.name(ROOT, "0.1.0")
 
 
 def test_every_extra_has_a_use() -> None:

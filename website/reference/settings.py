@@ -10,7 +10,7 @@ import msgspec
 
 from saga_engine import settings
 from saga_engine.plan.operator_limits import Limits
-from saga_engine.planner.settings import PlannerSettings
+from saga_engine.planner import settings as planner
 from saga_engine.server import settings as server
 from saga_engine.server.oidc_settings import OidcSettings
 from website.reference.markdown import code, head, prose, table
@@ -39,6 +39,21 @@ _PAGES = {
 _OTHERS = ("quota", "tenants", "inbound", "oidc", "links", "name", "api_key")
 
 
+#: Variables that are no settings of a table with defaults: what each is, and the page that says more.
+_VARIABLES = {
+    "SAGA_CONFIG": "the operator's file in place of `/etc/saga/saga.toml`: [the command line](../cli.md)",
+    "SAGA_MODEL_API_KEY": "the model's key, in place of the provider's own variable: [planner](../planner.md)",
+    "SAGA_PRIVACY_KEYS": "the keyring itself, `NAME:BASE64` with commas: [privacy](../privacy.md)",
+    "SAGA_PRIVACY_KEYS_FILE": "the file of the keyring: [privacy](../privacy.md)",
+    "SAGA_MCP_ID": "`--id` of `saga mcp`: [gateway](../gateway.md)",
+    "SAGA_MCP_TOKEN": "the bearer token of `saga mcp --http`: [gateway](../gateway.md)",
+    "SAGA_LOG_LEVEL": "`--log-level` of each command that has it",
+    "SAGA_LOG_FORMAT": "`--log-format` of each command that has it",
+    "SAGA_DEBUG": "`1`: `--debug` of each command",
+    "TRACEPARENT": "the span that a saga of `saga submit` joins: [monitoring](../monitoring.md#traces)",
+}
+
+
 def page() -> str:
     """The page."""
     names = [name for name in settings._TABLES]  # noqa: C416, SLF001
@@ -46,13 +61,15 @@ def page() -> str:
     parts = [
         head("Settings", _ABOUT),
         "## `[saga]`",
-        _fields(settings.Settings, {name: f"SAGA_{name.upper()}" for name in settings._NAMES}),  # noqa: SLF001
+        _fields(settings.Settings, {name: f"SAGA_{name.upper()}" for name in settings._NAMES}, only=True),  # noqa: SLF001
+        "## Other variables",
+        table(("variable", "meaning"), [(code(name), meaning) for name, meaning in _VARIABLES.items()]),
         "## Other tables",
         table(("table of `saga.toml`", "described in"), rows),
         "## `[limits]`",
         _fields(Limits),
         "## `[planner]`",
-        _fields(PlannerSettings),
+        _fields(planner.PlannerSettings, {field: name for name, field in planner._VARIABLES.items()}),  # noqa: SLF001
         "## `[server]`",
         _fields(server.ServerSettings),
         "### Quotas\n\nFields of `[server]`, for callers without a tenant, and of `[server.tenants.NAME]`.",
@@ -68,11 +85,11 @@ def page() -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _fields(kind: Any, variables: dict[str, str] | None = None) -> str:
-    """What a class says of its fields, and each with its type and default. With ``variables``: only those named."""
+def _fields(kind: Any, variables: dict[str, str] | None = None, *, only: bool = False) -> str:
+    """What a class says of its fields, each with its type, default and variable. ``only``: those with a variable."""
     rows = []
     for name, annotation, default in _each(kind):
-        if name not in _OTHERS and (variables is None or name in variables):
+        if name not in _OTHERS and (not only or name in (variables or {})):
             rows.append((code(name), code(annotation), default, code((variables or {}).get(name, ""))))
     return prose(kind.__doc__) + "\n\n" + table(("field", "type", "default", "variable"), rows)
 
