@@ -1,8 +1,8 @@
-"""Two known faults, each with a peer and with the engine, in the same small world: what each run prints.
+"""Two known faults, each with peers and with the engine, in the same small world: what each run prints.
 
-    python benchmarks/faults/run.py             # all four; the peers are installed under .bench (BENCH_HOME)
+    python benchmarks/faults/run.py             # all five; the peers are installed under .bench (BENCH_HOME)
     python benchmarks/faults/run.py --engine    # the engine's two
-    python benchmarks/faults/run.py --page      # all four, into docs/comparison.md and its Chinese twin
+    python benchmarks/faults/run.py --page      # all five, into docs/comparison.md and its Chinese twin
 
 Every line with ``$`` is one process. ``DIE`` names the effect right after which it is killed.
 """
@@ -50,6 +50,7 @@ STORIES = (
     ),
     Story("approved-engine", "engine_approved.py", ("start", "approve", "resume", "happened"), "approve"),
     Story("resumed-dbos", "dbos_resumes.py", ("start", "resume"), packages=("dbos==3.4.0",)),
+    Story("undone-sagaz", "sagaz_trip.py", ("start",), packages=("sagaz==1.5.0",)),
     Story("resumed-engine", "engine_resumes.py", ("start",)),
 )
 
