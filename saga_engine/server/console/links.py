@@ -24,7 +24,7 @@ from saga_engine.server.console.html import Html, Part, tag
 from saga_engine.server.console.questions import GRAVE, MAIN, known_facts
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import hashed
-from saga_engine.server.problems import status_of
+from saga_engine.server.problems import status_of, without_address
 
 if TYPE_CHECKING:
     from saga_engine.server.desk import Desk
@@ -128,7 +128,7 @@ class LinkPages(Handling):
             except SagaError as error:
                 frame = self.frame(request)
                 wrong = isinstance(error, SignatureInvalid | SagaNotFound | Forbidden)
-                said = frame.words("link.wrong") if wrong else error.message[:500]
+                said = frame.words("link.wrong") if wrong else without_address(error.message)[:500]
                 return _page(
                     bare_page(
                         frame,
