@@ -268,7 +268,7 @@ def test_a_stop_is_set_seen_by_others_and_lifted(site: Site, context: BrowserCon
     page.goto(f"{site.url}/ui/stop")
     page.fill("#note", NASTY)
     page.get_by_role("button", name="Stop now").click()
-    expect(page.locator("#said")).to_have_text("The stop holds.")
+    expect(page.locator("#said")).to_have_text("The stop is in force.")
     expect(page.locator("#stops li")).to_contain_text(NASTY)
     expect(board.locator("#stops li")).to_contain_text(NASTY)
     with site.worker():
