@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,6 +88,8 @@ def serve(
         allowed_hosts=tuple(allow_host or ()),
         links=_links(settings),
     )
+    for source in chosen.inbound.values():
+        source.secrets(os.environ)
     registry = registry_for(settings)
     if worker and not len(registry):
         raise SettingInvalid(
@@ -133,7 +136,6 @@ def _run(
 ) -> None:
     """``guards``: in place of what the settings configure; ``fill``: submits sagas before the server listens."""
     import asyncio
-    import os
 
     from saga_engine.cli.drive import configured, on_stop_signals, store_opened
     from saga_engine.cli.limits import limits_of

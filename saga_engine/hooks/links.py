@@ -98,7 +98,7 @@ class Links:
         text, _, signature = token.partition(".")
         whole = token.isascii() and len(token) <= _MOST_CHARS
         if not whole or not self._fits(signature, "link", text):
-            raise SignatureInvalid("this is no link of this server", hint="open it as it was sent")
+            raise SignatureInvalid("this is not a link of this server", hint="open it as it was sent")
         tenant, saga_id, question_id, option, to, ends_ms = json.loads(
             base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         )

@@ -45,6 +45,11 @@ class Desk:
         self._steps: dict[str, Rates] = {}
         self._submitting: dict[str, asyncio.Lock] = {}
 
+    def by_https(self, request: Request) -> bool:
+        """Whether the browser came by TLS, which a proxy may have ended: a form says so, and ``public_url``."""
+        origin = request.headers.get("origin", "")
+        return any(url.startswith("https://") for url in (str(request.url), origin, self.settings.public_url))
+
     # --- the caller ----------------------------------------------------------------------------------------------
 
     def identity(self, request: Request) -> Identity:

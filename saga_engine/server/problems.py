@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
@@ -84,6 +85,13 @@ TITLES: Final[Mapping[int, str]] = {
     502: "The model gave no valid plan",
     503: "Unavailable",
 }
+#: Where the store is; callers are not told.
+_STORE: Final = re.compile(r" at (?:rediss?(?:\+\w+)?|unix|embedded|memory)://\S*")
+
+
+def without_address(text: str) -> str:
+    """A text of an error without the address of the store: a caller, known or not, has no use for it."""
+    return _STORE.sub("", text)
 
 
 def status_of(error: SagaError) -> int:
@@ -96,15 +104,14 @@ def problem_of(error: SagaError) -> dict[str, Any]:
     """The body of a response: code, what (``detail``), ``where``, ``hint``, and all problems of a plan."""
     status = status_of(error)
     said = error.to_dict()
-    context = {
-        key: value for key, value in said.get("context", {}).items() if key not in ("status", "where", "retry_after_s")
-    }
+    hidden = ("status", "where", "retry_after_s", "url")
+    context = {key: value for key, value in said.get("context", {}).items() if key not in hidden}
     where = error.context.get("where") or (error.problems[0].path if isinstance(error, PlanInvalid) else "")
     body: dict[str, Any] = {
         "type": f"urn:saga-engine:error:{error.code}",
         "title": TITLES.get(status, "Error"),
         "status": status,
-        "detail": error.message,
+        "detail": without_address(error.message),
         "code": error.code,
         "verdict": error.verdict,
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.server.oidc_settings import OidcSettings, oidc_settings
-from saga_engine.server.signatures import SCHEMES
+from saga_engine.server.signatures import SCHEMES, standard_key
 from saga_engine.settings import TableReader
 
 if TYPE_CHECKING:
@@ -57,6 +57,21 @@ class Inbound:
     event_field: str = ""
     tolerance_s: float = 300.0
     tenant: str = ""
+
+    def secrets(self, environ: Mapping[str, str]) -> list[str]:
+        """Its secrets. Raises ``SettingInvalid`` if there is none, or one with which nothing can be verified."""
+        found = [text for name in self.secret_env if (text := environ.get(name))]
+        if not found:
+            names = ", ".join(self.secret_env)
+            raise SettingInvalid(f"no secret of [server.inbound.{self.name}] is set: {names}", hint="set the variable")
+        for text in found if self.scheme == "standard" else ():
+            try:
+                standard_key(text)
+            except ValueError:
+                raise SettingInvalid(
+                    f"a secret of [server.inbound.{self.name}] is no base64", hint="whsec_… as its sender shows it"
+                ) from None
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def signin_routes(desk: Desk) -> list[BaseRoute]:
         if await desk.tokens.identity(text) is None:
             return RedirectResponse(f"{SIGN_IN}?wrong=1", 303)
         answer = RedirectResponse(own_path(fields.get("next", "/")), 303)
-        secure = request.url.scheme == "https" or desk.settings.public_url.startswith("https://")
+        secure = desk.by_https(request)
         answer.set_cookie(COOKIE, text, max_age=_MAX_AGE_S, path="/", secure=secure, httponly=True, samesite="strict")
         return answer
 

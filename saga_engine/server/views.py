@@ -125,10 +125,12 @@ def questions_of(body: Mapping[str, Any], *, waiting_messages: int = 0) -> list[
 
 async def first_answer(engine: Coordinator, saga_id: str, question: str) -> Answered | None:
     """The answer to a question that is recorded, or that was posted first and waits to be read."""
+    # In this order: a message that a worker takes in between has become a record.
+    messages = await engine.store.messages(saga_id)
     for record in await read_records(engine.store, saga_id, whole=False):
         if isinstance(record, QuestionResolved) and record.question == question:
             return Answered(record.by, record.decision)
-    for data in await engine.store.messages(saga_id):
+    for data in messages:
         try:
             message = decode_message(data)
         except JournalUnreadable:

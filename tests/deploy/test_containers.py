@@ -93,6 +93,17 @@ def test_probes_ask_ports_that_are_served() -> None:
         assert ("livenessProbe" in probes) == (container["name"] == "server")
 
 
+def test_the_first_token_is_made_where_something_runs_without_one() -> None:
+    """A server beyond the loopback ends without a token: the documented command enters a worker's container."""
+    told = [ROOT / "docs/deployment.md", DEPLOY / "kubernetes/example/kustomization.yaml"]
+    texts = [path.read_text(encoding="utf-8") for path in told]
+    entered, other = (re.findall(r"kubectl exec deploy/(\S+) -- saga token create", text) for text in texts)
+    assert entered == other
+    (found,) = (each for each in objects() if (each["kind"], each["metadata"]["name"]) == ("Deployment", entered[0]))
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "worker"
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kustomize_builds_the_example() -> None:
     """The overlay sets image, replicas and host of the base's objects."""

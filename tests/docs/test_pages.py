@@ -302,3 +302,15 @@ def test_the_page_for_contributors_names_every_room() -> None:
     doors = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
     layers = [layer.split(" | ") for layer in doors["layers"] if layer != "__main__"]
     assert [sorted(rooms) for rooms in table] == [sorted(rooms) for rooms in layers]
+
+
+def test_the_cost_of_sealing_is_told_alike() -> None:
+    """The share of steps a second that sealing costs is that of the measured table, on both pages that publish it."""
+    privacy, performance = (
+        " ".join((ROOT / f"docs/{name}.md").read_text().split()) for name in ("privacy", "performance")
+    )
+    shares = [round(100 * (1 - float(ratio))) for ratio in re.findall(r"\| (0\.\d\d) \| \d+ µs plain", privacy)]
+    assert len(shares) == 3
+    told = f"{min(shares)} to {max(shares)} % fewer steps a second"
+    assert told in privacy
+    assert told in performance

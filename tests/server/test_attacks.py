@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from saga_engine.errors import QuotaExceeded
+from saga_engine.errors import QuotaExceeded, StoreUnavailable
 from saga_engine.server import listen
 from saga_engine.server.limits import Rates, Streams
+from saga_engine.server.problems import problem_of
 from saga_engine.server.settings import ServerSettings
 from saga_engine.server.signin import own_path
 from tests.server.harness import BOOK, JSON, Server, events, worked
@@ -178,6 +179,39 @@ async def test_a_page_of_another_site_does_nothing(server: Server) -> None:
         sent |= {name: server.url if value == "OWN" else value for name, value in headers.items()}
         found = await server.client.post("/v1/check", content=json.dumps({"plan": BOOK}), headers=sent)
         assert found.status_code == status, (headers, found.text)
+
+
+async def test_behind_tls_no_cookie_goes_over_plain_http() -> None:
+    """A proxy ends TLS: the form's origin or the public address says so, and cookies are for https alone."""
+    for settings, origin in (
+        (ServerSettings(port=0, allowed_hosts=("saga.example.com",)), "https://saga.example.com"),
+        (ServerSettings(port=0, public_url="https://saga.example.com"), ""),
+    ):
+        async with worked(settings=settings) as (server, _):
+            token = (await server.api()).headers["authorization"].removeprefix("Bearer ")
+            headers = {"host": "saga.example.com"} | ({"origin": origin} if origin else {})
+            signed = await server.client.post("/ui/sign-in", data={"token": token}, headers=headers)
+            assert (signed.status_code, "Secure" in signed.headers["set-cookie"]) == (303, True)
+            if not origin:
+                page = await server.client.get("/ui/sign-in", headers=headers)
+                assert "Secure" in page.headers["set-cookie"]
+
+
+async def test_no_caller_is_told_where_the_store_is(server: Server) -> None:
+    """Neither who asks for a saga that is not there, nor a stranger while the store is away."""
+    found = await (await server.api())("GET", "/v1/sagas/none")
+    assert (found.status_code, found.json()["detail"]) == (404, "no saga none in the store")
+    for url in (
+        "redis://127.0.0.1:1/0",
+        "rediss://ada:***@10.0.0.1:6379/0?namespace=blue",
+        "redis+sentinel://10.0.0.1:1,10.0.0.2:1/main",
+        "unix:///run/store.sock",
+        "embedded:///srv/store",
+    ):
+        error = StoreUnavailable(f"the store at {url} could not be reached for 10 s: TimeoutError", url=url)
+        told = problem_of(error)
+        assert told["detail"] == "the store could not be reached for 10 s: TimeoutError"
+        assert "context" not in told
 
 
 async def test_a_wrong_token_signs_nobody_in(server: Server) -> None:

@@ -8,10 +8,12 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook
 
+from saga_engine.cli import run
 from saga_engine.errors import SettingInvalid, SignatureInvalid
 from saga_engine.server.settings import Inbound, ServerSettings, server_settings
 from saga_engine.server.signatures import Callbacks, at_path, verified_id
@@ -187,6 +189,37 @@ async def test_each_event_of_a_wait_for_several_has_its_own_callback() -> None:
             "COMPLETED",
             [0, 1],
         )
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"), [(None, "no secret of [server.inbound.shop] is set: SHOP_SECRET"), ("whsec_-", "is no base64")]
+)
+def test_a_server_that_can_verify_nothing_does_not_start(
+    secret: str | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A source without a secret, or with one that is none, is found at the start and not by the sender's first event."""
+    source = 'scheme = "standard"\nsecret_env = ["SHOP_SECRET"]\nevent = "paid"\nkey_field = "id"\n'
+    (tmp_path / "saga.toml").write_text(f"[server.inbound.shop]\n{source}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHOP_SECRET", raising=False)
+    if secret is not None:
+        monkeypatch.setenv("SHOP_SECRET", secret)
+    assert run(["serve", "--port", "0", "--store", "memory://", "--auth", "none"]) == 1
+    assert said in capsys.readouterr().err
+
+
+async def test_a_sender_whose_secret_is_gone_is_told_to_try_again(caplog: pytest.LogCaptureFixture) -> None:
+    """An application that began without the secret answers 503, so that no event is given up; only the log names it."""
+    source = Inbound("shop", "stripe", ("NO_SUCH_SECRET",), "id", "paid")
+    async with worked(settings=ServerSettings(port=0, inbound={"shop": source})) as (server, _):
+        found = await (await server.api())("POST", "/v1/in/shop", {"id": "1"})
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        assert "NO_SUCH_SECRET" not in found.text
+        assert "NO_SUCH_SECRET" in caplog.text
 
 
 def test_a_callback_url_expires() -> None:

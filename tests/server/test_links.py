@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx2
 
@@ -16,6 +17,7 @@ from saga_engine.hooks.card_hook import CardHook
 from saga_engine.hooks.links import Links
 from saga_engine.ports import Question
 from saga_engine.server.settings import ServerSettings
+from saga_engine.server.views import first_answer
 from saga_engine.testing.faulty_http import MisbehavingServer, done
 from tests.server.harness import Server, serving
 
@@ -25,6 +27,7 @@ PAY = {
     "goal": "</title><script>alert(1)</script>",
     "steps": [{"step_id": "pay", "tool": "pay", "params": {"amount": 4200}}],
 }
+WORDS = {"steps": [{"step_id": 1, "ask": {"question": "Shall we?", "options": ["yes", "no"]}}]}
 PAGE = {"accept": "text/html"}
 
 
@@ -150,6 +153,39 @@ async def test_a_second_tap_reads_who_was_first() -> None:
         assert len(await at.decided("trip")) == 1
 
 
+async def test_an_answer_that_a_worker_takes_meanwhile_is_found() -> None:
+    """Between two looks into the store the answer moves from the messages to the journal; it is in one of the looks."""
+    async with Coordinator.open("memory://", [], durability="relaxed") as coordinator:
+        await coordinator.run(WORDS, saga_id="words")
+        (question,) = (await coordinator.show("words")).body["questions"]
+        await coordinator.resolve("words", "1", "yes", by="Ada", wait=False)
+        store = coordinator.store
+        assert len(await store.messages("words")) == 1
+        looks: list[str] = []
+
+        class Meanwhile:
+            """The store; a worker takes the answer after the first look."""
+
+            async def look(self, name: str, *args: Any) -> Any:
+                found = await getattr(store, name)(*args)
+                if not looks:
+                    await coordinator.resume("words")
+                looks.append(name)
+                return found
+
+            async def read(self, *args: Any) -> Any:
+                return await self.look("read", *args)
+
+            async def messages(self, *args: Any) -> Any:
+                return await self.look("messages", *args)
+
+        engine = cast(Coordinator, SimpleNamespace(store=Meanwhile()))
+        found = await first_answer(engine, "words", question["question_id"])
+        assert found == ("Ada", "yes")
+        assert len(looks) == 2
+        assert await store.messages("words") == []
+
+
 async def test_two_who_tap_at_once_give_one_answer() -> None:
     """Of ten posts of both links at the same time one holds, and all read which."""
     async with desk() as at:
@@ -180,7 +216,7 @@ async def test_an_altered_link_is_none() -> None:
         ]
         for path in others:
             shown = await at.open(path, 401)
-            assert "no link of this server" in shown
+            assert "not a link of this server" in shown
             assert (await at.tap(path, page)).status_code == 401
         assert await at.decided("trip") == []
         assert at.paid == []
@@ -194,7 +230,7 @@ async def test_a_page_acts_for_its_own_link_only() -> None:
         for page in ("", await at.open(deny), await at.open(other)):
             answer = await at.tap(approve, page)
             assert answer.status_code == 403
-            assert "too old" in answer.text
+            assert "This page had expired" in answer.text
         site = {"origin": "https://evil.example"}
         assert (await at.tap(approve, await at.open(approve), headers=site)).status_code == 403
         sent = await at.server.client.post(approve, content="{}", headers={"content-type": "application/json"})

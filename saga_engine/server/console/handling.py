@@ -24,7 +24,7 @@ from saga_engine.server.console.frame import THEMES, Frame
 from saga_engine.server.console.html import Html, local_path
 from saga_engine.server.console.words import LANGUAGES, Words, language_of
 from saga_engine.server.identity import SCOPES
-from saga_engine.server.problems import status_of
+from saga_engine.server.problems import status_of, without_address
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -93,7 +93,7 @@ class Handling:
         made = Response(page, status, media_type="text/html")
         made.headers["Vary"] = "Cookie, Accept-Language"
         if _FORMS not in request.cookies:
-            _set(request, made, _FORMS, _secret(request), None, lax=False)
+            self._set(request, made, _FORMS, _secret(request), None, lax=False)
         return made
 
     async def fields(self, request: Request) -> dict[str, str]:
@@ -116,7 +116,7 @@ class Handling:
                 return await handler(request)
             except SagaError as error:
                 frame = self.frame(request)
-                what = frame.words("said.old-page") if isinstance(error, OldPage) else error.message
+                what = frame.words("said.old-page") if isinstance(error, OldPage) else without_address(error.message)
                 page = error_page(
                     frame, code=error.code, what=what, hint="" if isinstance(error, OldPage) else error.hint or ""
                 )
@@ -131,10 +131,17 @@ class Handling:
         fields = await self.fields(request)
         made = RedirectResponse(local_path(fields.get("next", ""), "/ui/sagas"), 303)
         if fields.get("language") in LANGUAGES:
-            _set(request, made, _LANGUAGE, fields["language"], _YEAR_S, lax=True)
+            self._set(request, made, _LANGUAGE, fields["language"], _YEAR_S, lax=True)
         elif fields.get("theme") in THEMES:
-            _set(request, made, _THEME, fields["theme"], _YEAR_S, lax=True)
+            self._set(request, made, _THEME, fields["theme"], _YEAR_S, lax=True)
         return made
+
+    def _set(
+        self, request: Request, answer: Response, name: str, value: str, seconds: int | None, *, lax: bool
+    ) -> None:
+        site = "lax" if lax else "strict"
+        secure = self.desk.by_https(request)
+        answer.set_cookie(name, value, max_age=seconds, path="/", secure=secure, httponly=True, samesite=site)  # type: ignore[arg-type]
 
     def routes(self) -> list[BaseRoute]:
         """The routes of switches and static files."""
@@ -171,12 +178,6 @@ def _secret(request: Request) -> str:
 
 def _form_key(secret: str) -> str:
     return hashlib.sha256(f"saga console form\0{secret}".encode()).hexdigest()[:40]
-
-
-def _set(request: Request, answer: Response, name: str, value: str, seconds: int | None, *, lax: bool) -> None:
-    site = "lax" if lax else "strict"
-    secure = request.url.scheme == "https"
-    answer.set_cookie(name, value, max_age=seconds, path="/", secure=secure, httponly=True, samesite=site)  # type: ignore[arg-type]
 
 
 def _without_said(address: str) -> str:

@@ -24,7 +24,7 @@ from saga_engine.server.console.html import Html, Part, tag
 from saga_engine.server.console.questions import GRAVE, MAIN, known_facts
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import hashed
-from saga_engine.server.problems import status_of
+from saga_engine.server.problems import status_of, without_address
 
 if TYPE_CHECKING:
     from saga_engine.server.desk import Desk
@@ -93,8 +93,9 @@ class LinkPages(Handling):
         """Raises ``SignatureInvalid``, and ``SagaNotFound`` for a saga that is gone."""
         link = self._links.read(token)
         engine = self.desk.engine_of_tenant(link.tenant)
-        first = await views.first_answer(engine, link.saga_id, link.question_id)
         listed = views.questions_of((await engine.show(link.saga_id)).to_dict(full=False))
+        # Afterwards: what closed the question in between is found.
+        first = await views.first_answer(engine, link.saga_id, link.question_id)
         found = next((each for each in listed if each["question_id"] == link.question_id), None)
         return _Asked(link, found, first)
 
@@ -127,7 +128,7 @@ class LinkPages(Handling):
             except SagaError as error:
                 frame = self.frame(request)
                 wrong = isinstance(error, SignatureInvalid | SagaNotFound | Forbidden)
-                said = frame.words("link.wrong") if wrong else error.message[:500]
+                said = frame.words("link.wrong") if wrong else without_address(error.message)[:500]
                 return _page(
                     bare_page(
                         frame,

@@ -139,7 +139,7 @@ def _head(frame: Frame, saga: Saga, now_ms: int) -> Html:
             tag("h1", None, saga_id),
             badge(words, body["status"]),
             tag("div", {"class": "grow"}),
-            links,
+            tag("div", {"class": "buttons"}, links) if links else None,
         ),
         goal,
         tag("div", {"class": "meta"}, lines),

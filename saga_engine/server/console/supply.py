@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from saga_engine.guards.stats import COUNTERS
 from saga_engine.server.console.frame import Frame, duration, empty, facts, form, json_block, moment, page, saga_address
 from saga_engine.server.console.html import Html, Part, tag
 
 _MOST: Final = 500
-_COUNTED: Final = ("calls", "failures", "timeouts", "rejected", "deduplicated")
 
 
 def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> Html:
@@ -119,7 +119,9 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
     badge = tag("span", {"class": f"badge {css}"}, words.known("breaker", state))
     counters = tool.get("counters") or {}
     counted = [
-        tag("span", {"class": "told"}, f"{key} {count}", " ") for key, count in list(counters.items())[:8] if count
+        tag("span", {"class": "told"}, words.known("counter", key), " ", _count(key, counters[key]))
+        for key in COUNTERS
+        if counters.get(key)
     ]
     stop = (
         tag(
@@ -145,6 +147,10 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
             tag("span", None, counted, stop),
         ),
     )
+
+
+def _count(counter: str, count: int) -> str:
+    return duration(count / 1000) if counter.endswith("_us") else f"{count:,}"
 
 
 # --- templates and schedules ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import secrets
 import time
@@ -19,6 +20,8 @@ from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import COUNT, TEXT, given, made_of
 from saga_engine.server.settings import Inbound
 from saga_engine.server.signatures import Callbacks, at_path, verified_id
+
+_log = logging.getLogger("saga_engine.server")
 
 _WEEK_S: Final = 7 * 24 * 3600
 _MONTH_S: Final = 31 * 24 * 3600
@@ -49,10 +52,11 @@ async def receive(incoming: Incoming) -> Answer:
 
 
 def _secrets(source: Inbound) -> list[str]:
-    found = [text for name in source.secret_env if (text := os.environ.get(name))]
-    if not found:
-        raise SettingInvalid(f"no secret of the source is set: {', '.join(source.secret_env)}", hint="set the variable")
-    return found
+    try:
+        return source.secrets(os.environ)
+    except SettingInvalid as error:  # `saga serve` does not start so; the sender is told to try again, and no names
+        _log.error("events of %s are not accepted: %s", source.name, error.message)
+        raise RequestInvalid("this source cannot be verified now", status=503, where="path") from error
 
 
 def _decoded(body: bytes) -> Any:

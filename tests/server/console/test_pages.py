@@ -129,7 +129,9 @@ async def test_the_page_of_a_half_done_undo_names_its_calls():
         await coordinator.run(plan, saga_id="half")
         page = await Browser(app).page("/ui/sagas/half?step=wall")
         text = " ".join(re.sub(r"<[^>]+>", " ", unescape(page[page.index('id="inspector"') :])).split())
-        found = [text.index(each) for each in ("Call 1 of 3 Undone", "Call 2 of 3 Asks", "Call 3 of 3 Pending")]
+        found = [
+            text.index(each) for each in ("Call 1 of 3 Undone", "Call 2 of 3 Needs an answer", "Call 3 of 3 Pending")
+        ]
         assert found == sorted(found)
         assert '"what":"frame"' in text
         assert "Call 2 of 3" in page[: page.index('id="report"')]

@@ -122,12 +122,14 @@ def test_every_word_that_a_page_asks_for_is_in_the_catalogues():
 
 
 def test_every_state_and_kind_of_question_has_words():
-    """What the engine can say is said in words in both languages, not as its code."""
+    """What the engine can say or count is said in words in both languages, not as its code."""
     from saga_engine.core.messages import DECISIONS
     from saga_engine.core.questions import OPTIONS
     from saga_engine.core.states import SAGA_STATES, STEP_STATES
+    from saga_engine.guards.stats import COUNTERS
 
-    keys = [f"status.{each}" for each in SAGA_STATES] + [f"step.{each}" for each in STEP_STATES]
+    keys = [f"counter.{each}" for each in COUNTERS]
+    keys += [f"status.{each}" for each in SAGA_STATES] + [f"step.{each}" for each in STEP_STATES]
     keys += [f"question.{each}" for each in OPTIONS if each != "ask"]
     keys += [f"{kind}.{each}" for each in DECISIONS for kind in ("answer", "answer-means")]
     assert not [key for key in keys if key not in LANGUAGES["en"]]

@@ -45,3 +45,31 @@ async def test_the_cells_of_tools_templates_and_schedules_are_named():
                 seen |= {word for word in said if word}
             assert seen == set(heads[1:]) - {"Actions"}, (table, heads, seen)
             assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+#: Of each step: whether its lane begins below its name and its state, and cuts off what goes beyond it.
+APART = """steps => steps.map((step) => {
+  const lane = step.querySelector('.lane');
+  const above = [...step.querySelectorAll('.name, .badge')].map((each) => each.getBoundingClientRect().bottom);
+  return Math.max(...above) <= lane.getBoundingClientRect().top && getComputedStyle(lane).overflowY === 'hidden';
+})"""
+
+
+async def test_nothing_of_the_timeline_hides_the_names_of_steps():
+    """The lane of a step is below its name: idle time and marks, which span all rows, are cut off at the lane."""
+    async with gallery() as (server, _), browsing() as browser:
+        page = await browser.new_page(locale="en-US", viewport={"width": 390, "height": 844}, is_mobile=True)
+        await page.goto(f"{server.url}/ui/sagas/group-tour")
+        seen = await page.locator("#timeline .steps .step:not(.axis-row)").evaluate_all(APART)
+        assert seen == [True] * 9
+        assert await page.locator("#timeline .lanes .idle").count() > 0
+
+
+async def test_a_graph_begins_where_its_first_step_is():
+    """A graph that is wider than the phone is shown from its middle: the step that all others wait for is in sight."""
+    async with gallery() as (server, _), browsing() as browser:
+        page = await browser.new_page(locale="en-US", viewport={"width": 390, "height": 844}, is_mobile=True)
+        await page.goto(f"{server.url}/ui/sagas/group-tour?view=graph")
+        box = await page.locator(".graph .node").first.bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= 390 - box["width"]

@@ -234,5 +234,11 @@ document.addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", () => document.querySelectorAll("form[data-sent]").forEach((form) => delete form.dataset.sent));
 
+// A graph that is wider than its place begins at the chosen step, else in the middle, where its first step is.
+for (const graph of document.querySelectorAll(".scroll > .graph")) {
+  const place = graph.parentElement;
+  const box = (graph.querySelector(".node.here") || graph).getBoundingClientRect();
+  place.scrollLeft += box.left + box.width / 2 - place.getBoundingClientRect().left - place.clientWidth / 2;
+}
 tellTimes(document);
 follow();
