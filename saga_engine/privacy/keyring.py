@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from saga_engine.errors import KeyMissing, KeyRefused, SealBroken, SettingInvalid
+from saga_engine.errors import KeyMissing, KeyRefused, SagaError, SealBroken, SettingInvalid
 from saga_engine.files import replacing
 from saga_engine.privacy.cipher import KEY_BYTES, DataKey, aead, broken, place
 
@@ -74,13 +74,13 @@ class Key:
 class Keyring:
     """The keys of a source, which is read again when a key is unknown: rotation needs no restart.
 
-    Raises ``SettingInvalid`` for a source without keys, or with an invalid one.
+    Raises ``SettingInvalid`` for a source without keys, or with an invalid one, and ``KeyMissing`` if the source fails.
     """
 
     def __init__(self, source: KeySource) -> None:
         self._source = source
         self._read_s = time.monotonic()
-        self._keys = _keys_of(source() if callable(source) else source)
+        self._keys = _read(source)
 
     @property
     def current(self) -> Key:
@@ -93,11 +93,11 @@ class Keyring:
         return self._keys.values()
 
     async def reload(self) -> bool:
-        """Read the source again; whether there may be other keys now. Raises what the source raises."""
+        """Read the source again; whether there may be other keys now. Raises what the constructor raises."""
         if not callable(self._source) or time.monotonic() - self._read_s < _AGAIN_S:
             return False
         self._read_s = time.monotonic()
-        self._keys = _keys_of(await asyncio.to_thread(self._source))
+        self._keys = await asyncio.to_thread(_read, self._source)
         return True
 
     def new(self, saga_id: str, about: str = "") -> DataKey:
@@ -243,6 +243,22 @@ def add_to_file(path: Path, line: str) -> None:
             file.write(f"{before}{line}\n".encode())
     except (OSError, UnicodeDecodeError) as error:
         raise SettingInvalid(f"the keys in {path} cannot be written: {error}", hint="docs/privacy.md") from error
+
+
+def _read(source: KeySource) -> dict[str, Key]:
+    """The keys of a source. A function of the operator's asks a key service, which may be away."""
+    if not callable(source):
+        return _keys_of(source)
+    try:
+        return _keys_of(source())
+    except SagaError:
+        raise
+    except Exception as error:
+        # Its text may repeat what was asked for, with a token.
+        raise KeyMissing(
+            f"the function that returns the keys raised {type(error).__name__}",
+            hint="mend it, or wait until the key service is back; nothing was changed",
+        ) from error
 
 
 def _keys_of(found: Keys) -> dict[str, Key]:
