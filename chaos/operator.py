@@ -19,6 +19,8 @@ from saga_engine.core import transitions as t
 _log = logging.getLogger("chaos.operator")
 _IDLE_S = 0.2
 _AT_ONCE = 32
+#: After so many seconds it lets a saga go on without watching: what others wait for must not wait for them.
+_LONGEST_S = 10.0
 _CANCELS_PERCENT = 5
 #: How often the same call may be asked about before the operator gives up on it.
 _ENOUGH = 3
@@ -71,9 +73,11 @@ class Desk:
         self._at[saga_id] = asyncio.create_task(self._see_through(saga_id, work))
 
     async def _see_through(self, saga_id: str, work: Coroutine[Any, Any, Any]) -> None:
+        """An answer, and what the saga does then, for some time: it may wait for the customer, who waits for others."""
         try:
-            await work
-        except (SagaError, OSError) as error:
+            async with asyncio.timeout(_LONGEST_S):
+                await work
+        except (SagaError, OSError, TimeoutError) as error:
             _log.info("saga %s: it came to nothing: %s", saga_id, error)
         finally:
             del self._at[saga_id]
