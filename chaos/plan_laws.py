@@ -165,8 +165,8 @@ def undo_breaches(plan: Mapping[str, Any], ledger: OutsideLedger, told: Told, un
         if step["step_id"] not in last:
             first = before[str(step["step_id"])]
             own = {name: value for name, value in step.items() if name not in ("via", "source", "handed_to")}
-            if first.get("via") == "event":  # what it undoes came from outside
-                own["via"] = "event"
+            if first.get("via") in ("event", "timer"):  # what it undoes came from outside, or nothing came
+                own["via"] = first["via"]
             status = first["status"] if step["status"] == t.SKIPPED else step["status"]  # as it ended without an effect
             steps.append({**own, "attempts": first["attempts"], "status": status})
     yield from lines.compare({**undo.body, "steps": steps}, {**plan, "finally": []})

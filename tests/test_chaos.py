@@ -377,6 +377,19 @@ def test_the_law_of_questions_can_fail(ends: list[tuple[str, str]], output: dict
     assert (not found) if not sentence else any(sentence in each for each in found), found
 
 
+@pytest.mark.parametrize(("via", "sentence"), [("event", "effect stands"), ("timer", "")])
+def test_the_law_of_undos_can_fail(tmp_path: Path, via: str, sentence: str) -> None:
+    """The undo of a saga undoes the event that ended a wait, or lists it; a time-out left nothing behind."""
+    step = {"step_id": "b0", "kind": "compensatable", "tool": "", "attempts": 0, "compensation": None}
+    step |= {"status": t.SUCCEEDED}
+    told = Told(_told(step | {"via": via}).body | {"undone_by": "saga"}, (), ())
+    report = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": [], "clean": True}
+    undo = Told(_told(step | {"via": "undo"}, **report).body | {"status": t.COMPENSATED}, (), ())
+    ledger = OutsideLedger(tmp_path / "world.db")
+    found = list(plan_laws.undo_breaches({"steps": [_WAIT]}, ledger, told, undo))
+    assert (not found) if not sentence else any(sentence in each for each in found), found
+
+
 def _journal(*kinds: str) -> list[dict[str, Any]]:
     return [{"k": kind} if kind == "SagaResumed" else {"k": kind, "step": "s0"} for kind in kinds]
 
