@@ -183,7 +183,7 @@ class Turn:
         return tick
 
     def _meanwhile(self, first_ms: int) -> int | None:
-        """Of the ticks that came while missed ones had their turn, and so met an unfinished saga, the one that waited."""
+        """Of the ticks that came while missed ones had their turn, and met an unfinished saga, the one that waited."""
         body = self.body
         latest = body.timetable.latest(first_ms, body.seen_ms)
         body.next_ms = body.timetable.next_after(latest)
