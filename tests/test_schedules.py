@@ -277,6 +277,29 @@ async def test_missed_ticks(catch_up: Any, begun: int | None) -> None:
     assert late.pending is not None
 
 
+@pytest.mark.parametrize("overlap", ["skip", "buffer-one", "cancel"])
+async def test_missed_ticks_that_are_all_caught_up_have_their_turns(overlap: Any) -> None:
+    """None is skipped, cancelled or lost because the one before it runs; what comes meanwhile follows ``overlap``."""
+    given, begun, now = body(catch_up="all", overlap=overlap, pause_after=0), [], 310_000
+    given.recent = []
+    while len(begun) < 5:  # the ticks of the minutes 1 to 5 were missed; each saga takes 90 seconds
+        turn = await taken(given, now)
+        assert given.pending is not None
+        begun.append(given.pending.at_ms)
+        turn.begun()
+        for later in (0, 10_000, 70_000):
+            waiting = await taken(given, now + later, **{given.recent[-1]: "RUNNING"})
+            assert (given.pending, waiting.cancels) == (None, None) or len(begun) == 5
+            assert given.due_ms(now + later) > now + later
+        now += 90_000
+    assert begun == [60_000 * minute for minute in range(1, 6)]
+    while given.pending is None:
+        await taken(given, now, **{given.recent[-1]: "COMPLETED"})
+        now += 1_000
+    # The saga of minute 5 began at 670 s: of the ticks since 360 s one waited, or none.
+    assert given.pending.at_ms == {"skip": 780_000, "buffer-one": 360_000, "cancel": 720_000}[overlap]
+
+
 async def test_a_schedule_whose_sagas_escalate_pauses_itself() -> None:
     """After three in a row; one that ended well begins the row anew, and a resumed schedule does, too."""
     given = body(overlap="allow")

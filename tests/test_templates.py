@@ -92,6 +92,8 @@ async def test_what_a_template_needs_is_told_before_anything_is_journalled() -> 
             with pytest.raises(PlanInvalid) as refused:
                 await coordinator.submit(template=name, input=given)
             assert [problem.code for problem in refused.value.problems] == [code]
+            if code == "template-input":
+                assert "`saga template show strict@1 --json`" in refused.value.problems[0].hint
         with pytest.raises(TemplateNotFound):
             await coordinator.submit(template="trip@2", input={"what": "a"})
         for wrong in ({}, {"plan": plan("a"), "template": "trip"}, {"template": "trip@0"}, {"template": "a b"}):

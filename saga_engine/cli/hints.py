@@ -100,7 +100,12 @@ def _send_line(waits: list[Mapping[str, Any]], settings: Settings) -> str:
         f"saga event {shlex.quote(shown(each['event']))} {shlex.quote(shown(each['key']))} '{{…}}' {rest}".rstrip()
         for each in events[:3]
     ]
-    return f"send what it waits for: {', or: '.join(commands)}" if commands else "it waits for its time"
+    if commands:
+        return f"send what it waits for: {', or: '.join(commands)}"
+    children = [str(wait["about"]["saga"]) for wait in waits if wait["on"] == "child"]
+    if children:
+        return f"it waits for the end of: {', '.join(show_line(shown(child), settings) for child in children[:3])}"
+    return "it waits for its time"
 
 
 def follow_line(saga_id: str, settings: Settings) -> str:

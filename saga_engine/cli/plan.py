@@ -325,6 +325,9 @@ def _tell_review(planned: PlannedPlan) -> None:
     for undo in facts.get("undos", ()):
         by = "" if undo["by"] == "registered" else ", written by the model"
         note(f"review: step {shown(undo['step_id'])} ({shown(undo['tool'])}) is undone by {shown(undo['undo'])}{by}")
+    for call in facts.get("late", ()):
+        what = f"an event that comes too late is answered by {shown(call['tool'])}, which is never undone"
+        note(f"review: step {shown(call['step_id'])}: {what}")
     for verdict in facts.get("approvals", ()):
         what = "needs approval" if verdict["verdict"] == "ask" else "is denied"
         sure = "" if verdict["certain"] else "perhaps "

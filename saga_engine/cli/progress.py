@@ -528,5 +528,5 @@ def _saga_words(kind: str, record: Any) -> str:
         "SagaCompleted": "completed",
         "SagaCompensated": "compensated",
         "SagaEscalated": "waits for an operator",
-        "SagaWaived": "waived: an operator accepted what remains",
+        "SagaWaived": "waived: effects remain, which an operator accepted or which cannot be undone",
     }.get(kind, kind)

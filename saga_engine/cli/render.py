@@ -178,6 +178,8 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
     if "via" in step:
         answered = step["via"] == "decision" and step.get("builtin") == "ask"
         yield "an operator answered" if answered else known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+    if left := step.get("child", {}).get("left"):
+        yield _left_by_child(left)
     if "before" in step:
         changed = f" and {image_text(step['after'])} after it" if "after" in step else ""
         yield f"the value was {image_text(step['before'])} before the call{changed}"
@@ -197,6 +199,12 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
 
 
+def _left_by_child(left: Sequence[str]) -> str:
+    """The effects that the step's child, or its undo, left."""
+    more = f" and {len(left) - _MAX_LISTED} more" if len(left) > _MAX_LISTED else ""
+    return f"left in place by its child: {', '.join(shown(each, 140) for each in left[:_MAX_LISTED])}{more}"
+
+
 def _came(step: Mapping[str, Any]) -> str:
     """The events that came for a wait for several."""
     names = ", ".join(
@@ -210,8 +218,13 @@ def _came(step: Mapping[str, Any]) -> str:
 def _waits(wait: Mapping[str, Any]) -> str:
     """What a step waits for."""
     due_ms = wait["due_ms"]
-    event = f" {awaited_events(wait['about'])}" if wait["on"] == "event" else ""
-    return f"waits{event}" + ("" if due_ms is None else f", until {times.local(due_ms)}")
+    what = {"event": awaited_events, "child": _awaited_child}.get(wait["on"])
+    words = "" if what is None else f" {what(wait['about'])}"
+    return f"waits{words}" + ("" if due_ms is None else f", until {times.local(due_ms)}")
+
+
+def _awaited_child(about: Mapping[str, Any]) -> str:
+    return f"for its child, saga {shown(about['saga'], 128)}"
 
 
 def awaited_events(about: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ def fork_lines(fork: Fork) -> list[str]:
     """The reused steps with their origin, the steps that run, and those that remain with the other saga."""
     noun = "session" if fork.session else "saga"
     about = f"{noun} {shown(fork.saga_id)}: a fork of {noun} {shown(fork.of)}"
-    lines = [f"{about}, already started: it continues" if fork.begun else about]
+    lines = [f"{about}, already started" if fork.begun else about]
     names = {step.key: step.name for step in fork.compiled.steps}
     tools = {step.key: step.tool for step in fork.compiled.steps}
     rows = [

@@ -17,7 +17,7 @@ _MAX_LISTED: Final = 40
 def undo_lines(found: dict[str, Any]) -> list[str]:
     """A preview as text: what is undone, in that order, what remains, and what belongs to other sagas."""
     about = f"saga {shown(found['saga_id'], 128)}: the undo of saga {shown(found['undo_of'], 128)}"
-    lines = [f"{about}, already started: it continues" if found["begun"] else about]
+    lines = [f"{about}, already started" if found["begun"] else about]
     rows = [_row(each, "undone") for each in found["undoes"][:_MAX_LISTED]]
     rows += [_row(each, "remains") for each in found["remains"][:_MAX_LISTED]]
     rows += [_row(each, f"belongs to {each['owner']}") for each in found["elsewhere"][:_MAX_LISTED]]

@@ -62,6 +62,11 @@ class ScheduleBody(msgspec.Struct, omit_defaults=True):
     #: A tick that waits for an earlier saga, and since when.
     buffered_ms: int | None = None
     waits_since_ms: int = 0
+    #: With ``catch_up`` all: the last tick that was missed, until when somebody has looked at what came meanwhile, and
+    #: whether the next tick, a missed one, waits for an earlier saga.
+    missed_until_ms: int = 0
+    seen_ms: int = 0
+    held: bool = False
     #: The last sagas that it began, the latest last.
     recent: list[str] = []
     begun: int = 0
@@ -76,8 +81,8 @@ class ScheduleBody(msgspec.Struct, omit_defaults=True):
             return now_ms + CLAIM_MS
         if self.paused:
             return 0
-        found = [] if self.next_ms is None else [self.next_ms]
-        if self.buffered_ms is not None:
+        found = [] if self.next_ms is None or self.held else [self.next_ms]
+        if self.buffered_ms is not None or self.held:
             waited = (now_ms - self.waits_since_ms) // 10
             found.append(now_ms + min(max(waited, _LOOK_MS[0]), _LOOK_MS[1]))
         return min(found, default=0)
@@ -85,7 +90,7 @@ class ScheduleBody(msgspec.Struct, omit_defaults=True):
     def resumed(self, now_ms: int) -> None:
         """It is due again from now on; what was missed while it was paused does not happen."""
         self.paused, self.why, self.failed_in_a_row = False, "", 0
-        self.recent, self.buffered_ms = self.recent[-1:], None
+        self.recent, self.buffered_ms, self.held = self.recent[-1:], None, False
         self.next_ms = self.timetable.next_after(now_ms)
 
 
@@ -122,12 +127,17 @@ class Turn:
         body = self.body
         if body.pending is not None or body.paused:
             return
-        tick = self._tick()
-        if tick is None and body.buffered_ms is None:
+        if body.buffered_ms is None and not self._is_due():
             return
         last = await status_of(body.recent[-1]) if body.recent and body.overlap != "allow" else None
-        if last is not None and last not in SAGA_FINAL:
+        running = last is not None and last not in SAGA_FINAL
+        missed = self._missed()
+        body.held = missed and (running or body.buffered_ms is not None)
+        tick = None if body.held else self._tick()
+        if running:
             self._wait(tick)
+            return
+        if tick is None and body.buffered_ms is None:
             return
         if await self._pauses(status_of):
             return
@@ -139,20 +149,46 @@ class Turn:
         body.waits_since_ms = self.now_ms
         body.pending = Pending(at_ms, occurrence_id(self.name, at_ms))
 
+    def _is_due(self) -> bool:
+        return self.body.next_ms is not None and self.body.next_ms <= self.now_ms
+
+    def _missed(self) -> bool:
+        """Whether the tick that is due was missed, and has its turn once the saga before it has ended."""
+        body = self.body
+        if body.catch_up != "all" or body.overlap == "allow" or body.next_ms is None or not self._is_due():
+            return False
+        known = max(body.missed_until_ms, body.seen_ms)
+        if body.next_ms > known and self.now_ms - body.next_ms > _LATE_MS:
+            body.missed_until_ms = body.timetable.latest(body.next_ms, self.now_ms)
+        if body.next_ms > body.missed_until_ms:
+            return False
+        body.seen_ms = self.now_ms
+        return True
+
     def _tick(self) -> int | None:
         """The tick that is due, if there is one; the next one follows it."""
         body = self.body
-        if body.next_ms is None or body.next_ms > self.now_ms:
+        if body.next_ms is None or not self._is_due():
             return None
         tick: int | None = body.next_ms
         if body.catch_up != "all":
             tick = body.timetable.latest(body.next_ms, self.now_ms)
+        elif body.missed_until_ms < body.next_ms <= body.seen_ms:
+            return self._meanwhile(body.next_ms)
         assert tick is not None
         body.next_ms = body.timetable.next_after(tick)
         if body.catch_up == "none" and self.now_ms - tick > _LATE_MS:
             body.skipped += 1
             return None
         return tick
+
+    def _meanwhile(self, first_ms: int) -> int | None:
+        """Of the ticks that came while missed ones had their turn, and met an unfinished saga, the one that waited."""
+        body = self.body
+        latest = body.timetable.latest(first_ms, body.seen_ms)
+        body.next_ms = body.timetable.next_after(latest)
+        body.skipped += body.overlap == "skip" or latest != first_ms
+        return {"skip": None, "buffer-one": first_ms}.get(body.overlap, latest)
 
     def _wait(self, tick: int | None) -> None:
         """An earlier saga has not ended."""

@@ -52,7 +52,7 @@ class Template:
             return values
         found = ValueSchema(self.input_schema)({**self.plan.get("input", {}), **(values or {})})
         if found:
-            hint = f"`saga template show {self.reference}` shows the schema of its input"
+            hint = f"`saga template show {self.reference} --json` shows the schema of its input"
             paths = [
                 "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path) for path, _ in found
             ]

@@ -20,11 +20,13 @@ _LEFT: Final = 10
 def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None) -> dict[str, Any]:
     """The calls that cannot be undone, the undos and their authors, the calls that need approval, and the simulation.
 
-    An undo is ``registered`` by its tool's owner, or ``written`` by the author of the plan.
+    ``late``: the calls for events that come too late, which are never undone. An undo is ``registered`` by its tool's
+    owner, or ``written`` by the author of the plan.
     """
     compiled = compile_plan(plan, catalog)
     irreversible: list[dict[str, Any]] = []
     undos: list[dict[str, Any]] = []
+    late: list[dict[str, Any]] = []
     for whole in compiled.steps:
         step = whole if whole.each is None else whole.each.item
         told = {"step_id": step.step_id, "tool": step.tool}
@@ -34,6 +36,8 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
                 undos.append({**told, "undo": undo.tool, "by": "registered" if registered else "written"})
         elif step.kind != "read":
             irreversible.append({**told, "kind": step.kind})
+        if step.late is not None:
+            late.append({"step_id": step.step_id, "tool": step.late.tool})
     approvals: list[dict[str, Any]] = []
     if policy is not None:
         from saga_engine.policy.plan_time import planned_verdicts
@@ -43,6 +47,7 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
     return {
         "irreversible": irreversible,
         "undos": undos,
+        "late": late,
         "approvals": approvals,
         "simulation": {"summary": simulated.summary(), "left": simulated.count("left")},
     }

@@ -115,6 +115,9 @@ def _calls(plan: CompiledPlan) -> Iterator[_PlannedCall]:
                 )
             for undo in () if serving.rollback is None else serving.rollback.calls():
                 yield _undo(step, serving, undo, plan.input)
+        if step.late is not None:  # the saga that makes it has limits of its own
+            params = _known(step.late.params, plan.input)
+            yield _PlannedCall(step.step_id, step.late.tool, step.late.spec, params, FORWARD, (FORWARD,))
 
 
 def withheld(policy: Policy) -> Callable[[ToolSpec], bool]:

@@ -213,7 +213,7 @@ class Undoing:
             raise UndoRefused(f"saga {self._of} has been undone already", hint=f"saga show {self._of}")
         if old.status == t.WAIVED:
             raise UndoRefused(
-                f"saga {self._of} did not complete: an operator accepted what remains of it",
+                f"saga {self._of} was undone: what remains of it was accepted by an operator, or cannot be undone",
                 hint=f"undo by hand what is not wanted: `saga show {self._of}` lists it (left_in_place)",
             )
         raise UndoRefused(

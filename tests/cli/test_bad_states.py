@@ -123,6 +123,27 @@ def test_a_saga_that_only_waits_names_what_it_waits_for(cli, book):
     assert (resumed.code, "send what it waits for" in resumed.err) == (0, False)
 
 
+def test_a_saga_that_waits_for_its_child_names_it(cli, book):
+    """The child asks a person: `show` of the parent leads to it, and then says what the child left."""
+    asks = {"step_id": "sure", "ask": {"question": "Sure?", "options": ["yes", "no"]}}
+    post = book("p", kind="irreversible", depends_on=["sure"])
+    child = {"step_id": "trip", "saga": {"plan": {"steps": [asks, {"step_id": "post", **post}]}}}
+    cli.plan("p.json", child, {"step_id": "last", "tool": "fail"}, task_id="p")
+    process = cli.start("submit", "p.json", *WITH)
+    until(lambda: process.poll() is not None or "p.trip" in cli("inbox").out, "the question of the child")
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+
+    shown = cli("show", "p")
+    assert "step trip: waits for its child, saga p.trip" in shown.out
+    assert "it waits for the end of: saga show p.trip;" in shown.err
+    assert cli("resolve", "p.trip", "sure", "yes", *WITH).code == 0
+    assert cli("resume", "p", *WITH).code == 3
+    assert "step trip: left in place by its child: p.trip-undo/post" in cli("show", "p").out
+    refused = cli("undo", "p", *WITH)
+    assert (refused.code, "cannot be undone" in refused.err) == (6, True)
+
+
 def test_an_event_after_a_cancel_that_nobody_has_read_is_held_and_continues_nothing(cli, book):
     """The saga has the event and decides: `saga event` does not say that the step has it, and no later step runs."""
     cli.plan("w.json", {"wait": {"event": "paid"}}, book("a"), task_id="w")

@@ -222,6 +222,46 @@ async def test_what_a_runtime_cannot_do_is_said(opened: Opening, world: World, n
             assert refused.value.hint
 
 
+REFUSED_THERE: dict[str, dict[str, Any]] = {
+    "each": {"tool": "book", "params": {"what": "$item"}, "each": {"of": ["a", "b"]}},
+    "saga": {"saga": {"plan": {"steps": [{"step_id": 1, "tool": "book", "params": {"what": "a"}}]}}},
+    "wait": {"wait": {"event": "paid", "timeout_s": 60}},
+    "before": {"tool": "rename", "params": {"what": "a"}},
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED_THERE)
+async def test_a_step_that_a_runtime_cannot_run_is_refused_before_the_saga_exists(
+    opened: Opening, world: World, name: str, kind: str
+) -> None:
+    """A submission and an amendment name what leads on; the other runtime finds no fault in the plan."""
+
+    @tool(effect="read")
+    async def name_of(what: str) -> dict:
+        return {"what": what}
+
+    @tool(before=name_of, undo="rename")
+    async def rename(what: str) -> dict:
+        return {"what": what}
+
+    refused = {"step_id": 1, **REFUSED_THERE[kind]}
+    async with opened([*world.tools, name_of, rename]) as engine:
+        assert engine.check({"steps": [refused]}) == []
+        if engine.drives:
+            return
+        with pytest.raises(RuntimeUnsupported) as told:
+            await engine.submit({"steps": [refused]}, saga_id=name)
+        assert told.value.hint
+        with pytest.raises(SagaNotFound):
+            await engine.show(name)
+        handle = await engine.submit(plan("wait"), saga_id=name)
+        await world.begun.wait()
+        with pytest.raises(RuntimeUnsupported):
+            await engine.amend(name, [{**refused, "step_id": 2}])
+        world.gate.set()
+        assert (await handle.wait()).status == t.COMPLETED
+
+
 async def test_the_limits_of_the_operator_hold_on_both_runtimes(opened: Opening, name: str) -> None:
     """Too many steps are refused at the door and by amend; the smaller limit on calls ends a saga, which is undone."""
     world = World()

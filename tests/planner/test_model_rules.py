@@ -179,6 +179,19 @@ async def test_a_model_asks_a_person_only_with_leave() -> None:
         jsonschema_rs.validate(answer_schema(), {"steps": [which]})
 
 
+async def test_the_review_names_what_a_model_calls_for_a_late_event() -> None:
+    """No undo takes it back, so a person reads of it before the plan runs; its tool is one that was offered."""
+    late = {"tool": "post", "params": {"channel": "#ops", "text": "{$output.step_paid.id} came late"}}
+    paid = {"step_id": "paid", "wait": {"event": "paid", "key": "42", "timeout_s": 60, "on_late": late}}
+    made, planner = await planned({"steps": [VM, paid, PORT]}, may_use=("wait",))
+    assert (made.rounds, made.review["late"]) == (1, [{"step_id": "paid", "tool": "post"}])
+    foreign = {**paid, "wait": {**paid["wait"], "on_late": {"tool": "wire_money", "params": {}}}}
+    _, planner = await planned({"steps": [VM, foreign, PORT]}, GOOD, may_use=("wait",))
+    assert [(each.code, each.path) for each in planner.asked[1].repair.problems] == [
+        ("tool-unknown", "$.steps[1].wait.on_late.tool")
+    ]
+
+
 async def test_an_undo_is_not_switched_off_by_a_pivot_first() -> None:
     """A pivot first and the rest retriable: the machine and the port would stay, whatever fails."""
     first = {**POST, "params": {"channel": "#ops", "text": "soon"}}

@@ -94,6 +94,14 @@ def test_an_undo_that_a_plan_chose_is_authorized_as_a_forward_call_too():
     assert verdicts(policy, {**paying(1), "rollback": chosen}) == [(1, "compensate", "deny", True)]
 
 
+def test_the_call_for_a_late_event_is_told_and_not_counted():
+    """The saga that makes it is authorized like any other; what it counts is its own."""
+    late = {"tool": "pay", "params": {"to": "bob", "amount": 2000}}
+    waits = {"wait": {"event": "paid", "timeout_s": 60, "on_late": late}}
+    assert verdicts(Policy([rule("deny", LARGE)]), waits) == [(1, "forward", "deny", True)]
+    assert verdicts(Policy([rule("ask", max_calls=1)]), waits, paying(1)) == []
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

@@ -82,4 +82,10 @@ OF_SCHEDULES = [
         _SCHEDULES,
         (('body.catch_up == "none" and', 'body.catch_up == "never" and'),),
     ),
+    Mutation(
+        "tests/test_schedules.py::test_missed_ticks_that_are_all_caught_up_have_their_turns",
+        "a missed tick that meets an unfinished saga is skipped although all should happen",
+        _SCHEDULES,
+        (("body.held = missed and", "body.held = False and"),),
+    ),
 ]
