@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from saga_engine import Coordinator, RetryPolicy, Session, ToolContext, ToolError, tool
 from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
-from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.errors import CallFailed, NeedsPerson, SessionDiverged, SessionEnded, StoreUnavailable
+from saga_engine.plan.limits import MAX_CRASHES
 from saga_engine.ports import CompensationRequest
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import CALL, Faults, FaultyStore

@@ -1,7 +1,7 @@
 """Calls that may end their process, and the calls that such an end would leave in doubt for good. Pure.
 
 What was in flight when an owner ended is a *suspect* until it has an outcome: it may have ended the owner, and would
-then end the next one (``MAX_CRASHES`` in ``core/settling.py``). A *bare* call, a write with neither key nor probe,
+then end the next one (``max_crashes`` of the operator's limits). A *bare* call, a write with neither key nor probe,
 becomes a question to an operator if its process ends while it is in flight. The runtime keeps the two apart
 (``runtime/trials.py``).
 """

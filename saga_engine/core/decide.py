@@ -49,7 +49,7 @@ happened. So the report never claims an undo that did not happen (row 9). ESCALA
 that only an operator can move.
 
 **The bounds** keep a saga from doing one thing for ever. Each ends in a question to an operator, or in the saga's
-turn: attempts of a call (``RetryPolicy``), ``MAX_PROBES``, ``MAX_CRASHES``, ``MAX_REPLANS``, the plan's deadline and
+turn: attempts of a call (``RetryPolicy``), ``MAX_PROBES``, ``max_crashes``, ``MAX_REPLANS``, the plan's deadline and
 its call limit (scenarios ``doubt-probe-cannot-tell``, ``deadline``, ``retry-call-limit``). A model that could not be
 reached is asked again ``len(asking_later.DELAYS_MS)`` times (scenarios ``semantic-model-away``, ``replan-model-away``).
 """
@@ -76,7 +76,6 @@ from saga_engine.core.effects import (
     Probe,
 )
 from saga_engine.core.questions import escalate
-from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, Proposal, Replanning, Turning
 from saga_engine.core.steps import ask, waiting
@@ -158,8 +157,8 @@ def _is_quiet(state: State) -> bool:
     )
 
 
-def _no_progress(doing: str) -> ErrorInfo:
-    why = f"{MAX_CRASHES} processes in a row ended, or lost their lease, while they {doing}: it is not tried again"
+def _no_progress(state: State, doing: str) -> ErrorInfo:
+    why = f"{state.plan.max_crashes} processes in a row ended, or lost their lease, while they {doing}: it is not tried again"
     return ErrorInfo("takeovers_without_progress", why, "find out what ends the process")
 
 
@@ -167,8 +166,8 @@ def _alerts(state: State, now: int) -> Records:
     """The alerts that are due: first notifications, repeats after a failure, and reminders."""
     out: list[r.AnyRecord] = [
         r.AlertIntended(at=now, question=question, attempt=alert.attempt + 1, round=alert.round)
-        if alert.crashes < MAX_CRASHES
-        else r.AlertFailed(at=now, question=question, error=_no_progress("notified operators"), delay_ms=-1)
+        if alert.crashes < state.plan.max_crashes
+        else r.AlertFailed(at=now, question=question, error=_no_progress(state, "notified operators"), delay_ms=-1)
         for question, alert in state.alerts.items()
         if not alert.in_flight and alert.due <= now
     ]
@@ -189,7 +188,12 @@ def _stuck(  # noqa: PLR0917
     """
     step = state.plan.steps[index]
     asks = kind in _STUCK and state.steps[index].semantic is None and not state.steps[index].undo_calls
-    asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES and step.compensates is None and step.item is None
+    asks = (
+        asks
+        and state.ask_crashes.get(index, 0) < state.plan.max_crashes
+        and step.compensates is None
+        and step.item is None
+    )
     # A session's agent adds its own calls; steps of a model would interleave with them.
     if asks and not state.session and _may_ask(state, index, capabilities):
         return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
@@ -320,8 +324,8 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
     if later is not None and now < (later.due if capabilities.planner else later.until):
         return _NONE
     step = state.plan.steps[failed].key
-    if state.ask_crashes.get(failed, 0) >= MAX_CRASHES:
-        return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress("asked a model"))]
+    if state.ask_crashes.get(failed, 0) >= state.plan.max_crashes:
+        return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress(state, "asked a model"))]
     # Steps that can be undone cannot follow the pivot, so no other way is left (scenario pivot-happened).
     if state.past_pivot or not capabilities.planner or state.replans >= MAX_REPLANS:
         why = f"{MAX_REPLANS} other ways have been tried" if capabilities.planner else "no planner is set up here"

@@ -27,9 +27,6 @@ from saga_engine.plan.values import cut
 #: How often a probe that cannot tell is repeated before the next way to settle a doubt is used.
 MAX_PROBES: Final = 3
 
-#: So many owners in a row may end while a call, or its probe, is in flight; then an operator is asked. A call that
-#: ends its process would else end every process that takes the saga over (tests/runtime/test_crash_loops.py).
-MAX_CRASHES: Final = 3
 _AT_HAND: Final = "a saga is driven only with its tools at hand"
 
 
@@ -200,7 +197,7 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
     key = state.plan.steps[index].key
     again = call.tries < _budget(doubt, retry) and state.still_wanted(index, direction)
     # This call may be what ends the processes: not even its probe is asked again.
-    if call.crashes >= MAX_CRASHES:
+    if call.crashes >= state.plan.max_crashes:
         why = (
             f"{call.crashes} processes in a row ended, or lost their lease, while they called the tool "
             f"{cut(spec.name, 80)} or its probe: nothing more is tried by itself"

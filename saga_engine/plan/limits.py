@@ -13,6 +13,11 @@ MAX_FINALLY = 20
 FINALLY_S = 3600.0
 #: Calls of one saga in flight at a time.
 MAX_PARALLEL = 64
+#: So many owners in a row may end while a call, or its probe, is in flight; then an operator is asked. A call that
+#: ends its process would else end every process that takes the saga over (tests/runtime/test_crash_loops.py). It is
+#: the default of an operator's limit, which may be larger or smaller.
+MAX_CRASHES = 3
+MOST_CRASHES = 1_000
 #: Items of the list of one step with 'each', those included that its 'when' leaves out.
 MAX_ITEMS = 1000
 #: Additions of steps to one saga while it runs.

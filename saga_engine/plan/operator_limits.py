@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
-from saga_engine.plan.limits import MAX_CALLS, MAX_PARALLEL, MAX_SECONDS, MAX_STEPS
+from saga_engine.plan.limits import MAX_CALLS, MAX_CRASHES, MAX_PARALLEL, MAX_SECONDS, MAX_STEPS, MOST_CRASHES
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.model import Plan
+
+
+_WHOLE: Final = {
+    "max_calls": MAX_CALLS,
+    "max_steps": MAX_STEPS,
+    "max_parallel": MAX_PARALLEL,
+    "max_crashes": MOST_CRASHES,
+}
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,16 +33,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``deadline_s``: the longest time for the whole saga, and ``max_calls``: its forward tool calls, counting each
     attempt; None: no limit of its own. ``max_steps``: the steps of a plan with everything that is added to it, or the
-    calls of a session. ``max_parallel``: its calls in flight at a time.
+    calls of a session. ``max_parallel``: its calls in flight at a time. ``max_crashes``: after so many processes in a
+    row that ended while they made one call, an operator is asked about it.
     """
 
     deadline_s: float | None = None
     max_calls: int | None = None
     max_steps: int = MAX_STEPS
     max_parallel: int = MAX_PARALLEL
+    max_crashes: int = MAX_CRASHES
 
     def __post_init__(self) -> None:
-        for name, most in (("max_calls", MAX_CALLS), ("max_steps", MAX_STEPS), ("max_parallel", MAX_PARALLEL)):
+        for name, most in _WHOLE.items():
             value = getattr(self, name)
             unset = value is None and name == "max_calls"
             if not unset and (type(value) is not int or not 1 <= value <= most):
@@ -63,15 +73,19 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             max_calls=_less(self.max_calls, other.max_calls),
             max_steps=min(self.max_steps, other.max_steps),
             max_parallel=min(self.max_parallel, other.max_parallel),
+            max_crashes=min(self.max_crashes, other.max_crashes),
         )
 
     def applied(self, plan: CompiledPlan) -> CompiledPlan:
         """A compiled plan within these limits. It is the same object if they change nothing."""
         deadline_s, calls = _less(plan.deadline_s, self.deadline_s), _less(plan.max_tool_calls, self.max_calls)
         parallel = min(plan.max_parallel, self.max_parallel)
-        if (deadline_s, calls, parallel) == (plan.deadline_s, plan.max_tool_calls, plan.max_parallel):
+        crashes = self.max_crashes
+        if (deadline_s, calls, parallel) == (plan.deadline_s, plan.max_tool_calls, plan.max_parallel) and (
+            crashes == plan.max_crashes
+        ):
             return plan
-        return replace(plan, deadline_s=deadline_s, max_tool_calls=calls, max_parallel=parallel)
+        return replace(plan, deadline_s=deadline_s, max_tool_calls=calls, max_parallel=parallel, max_crashes=crashes)
 
     def warnings(self, plan: Plan) -> list[Problem]:
         """Where a plan asks for more than is allowed: it runs with the operator's limit."""

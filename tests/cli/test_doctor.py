@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from saga_engine.plan.operator_limits import Limits
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
 from tests.cli.conftest import TOOLS
@@ -28,9 +29,7 @@ def test_a_healthy_folder(cli, book):
     assert (ran.code, ran.json["healthy"]) == (0, True)
     assert ran.json["store"]["level"] == "fsync"
     assert {name: one["from"] for name, one in ran.json["settings"].items()} == {
-        **dict.fromkeys(
-            ("limits.deadline_s", "limits.max_calls", "limits.max_steps", "limits.max_parallel", "otlp"), "default"
-        ),
+        **dict.fromkeys((*(f"limits.{name}" for name in Limits.__struct_fields__), "otlp"), "default"),
         "store": "default",
         "tools": "saga.toml",
         "durability": "default",

@@ -16,10 +16,11 @@ from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
 from saga_engine.core.proposed_steps import needs_approval
 from saga_engine.core.report import view
-from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.core.state import State
 from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.limits import MAX_CRASHES
 from saga_engine.plan.model import load_plan
+from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.simulation import Catalog
 
@@ -67,10 +68,15 @@ def test_an_outcome_that_tells_of_a_crash_counts_as_one(effect: Any) -> None:
     assert "StepIntended" not in names(decide(state, 30))  # not without end
 
 
-def test_workers_that_die_in_a_row_are_no_endless_series() -> None:
-    """A call that ends each worker that makes it is not made by all workers there are: a person is asked about it."""
+@pytest.mark.parametrize("most", [MAX_CRASHES, 1, 5])
+def test_workers_that_die_in_a_row_are_no_endless_series(most: int) -> None:
+    """A call that ends each worker that makes it is not made by all workers there are: a person is asked about it.
+
+    After how many is the operator's limit.
+    """
     state = saga(ToolSpec("pay", keyed=True, retry=RetryPolicy(max_attempts=99)))
-    for attempt in range(1, MAX_CRASHES + 1):
+    state.plan = Limits(max_crashes=most).applied(state.plan)
+    for attempt in range(1, most + 1):
         assert names(decide(state, attempt)) == ["StepIntended"]
         evolve(state, r.StepIntended(at=attempt, step="1", attempt=attempt))
         evolve(state, r.StepInDoubt(at=attempt, step="1", error=ERROR, lost=True))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from saga_engine.core.settling import MAX_CRASHES
+from saga_engine.plan.limits import MAX_CRASHES
 from saga_engine.testing.ledger import Line
 from tests.kill import laws
 from tests.kill.conftest import Place

@@ -177,8 +177,8 @@ OF_WORKERS = [
     Mutation(
         "tests/runtime/test_crash_loops.py::test_a_probe_that_ends_its_process_is_asked_three_times_at_most",
         "a call may end five processes",
-        "saga_engine/core/settling.py",
-        (("MAX_CRASHES: Final = 3", "MAX_CRASHES: Final = 5"),),
+        "saga_engine/plan/limits.py",
+        (("MAX_CRASHES = 3", "MAX_CRASHES = 5"),),
     ),
     Mutation(
         "tests/runtime/test_trials.py::test_a_saga_that_goes_on_after_its_trial_keeps_no_other_out",

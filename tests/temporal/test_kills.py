@@ -21,8 +21,8 @@ from temporalio.testing import ActivityEnvironment
 
 from saga_engine import ToolContext, tool
 from saga_engine.core.effects import NotDone, Unknown
-from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.errors import LeaseLost
+from saga_engine.plan.limits import MAX_CRASHES
 from saga_engine.temporal import payloads, pulse
 from saga_engine.temporal.activity_calls import what_came
 from saga_engine.testing.faults import VARIABLE, Faults
