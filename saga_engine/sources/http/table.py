@@ -27,8 +27,9 @@ class HttpTable(ToolTable):
     ``effect``: by default ``read`` for ``GET`` and ``HEAD``, else ``write``.
     ``done``, ``not_done``, ``unknown``: statuses that mean that the call was done, was not done, or is in doubt; each
     list replaces the default. ``absent``: statuses that mean 'there is nothing', for probes and for undos with
-    ``tolerates_absence``. ``retryable``: statuses after which a call that was not done is tried again. ``settles``:
-    statuses that settle a call in doubt when it is sent again under its key.
+    ``tolerates_absence``. ``retryable``: statuses after which a call that was not done is tried again; the list
+    replaces the default. ``settles``: statuses that settle a call in doubt when it is sent again under its key; the
+    list replaces the default.
     ``answer``: how the body is read: ``text`` for ``{"text": …}``, ``none`` to ignore it. ``accept_any_content_type``:
     read the body whatever ``Content-Type`` says. ``output``: a path (JSONPath) to the part that is the output; by
     default all of it. ``output_schema``: JSON Schema of the output. ``absent_output``: the output of a probe that means
