@@ -13,7 +13,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -123,41 +123,69 @@ class TableReader:
     """Reads one table of ``saga.toml``, field by field; an unread field is a typing error.
 
     Every method removes a field, and raises ``SettingInvalid`` for a wrong one. ``where`` names the table in messages,
-    and ``context`` is added to the errors.
+    and ``context`` is added to the errors. ``of``: the dataclass that declares the fields and their defaults, from
+    which the reference of the settings is written: no other field is read, and ``end`` says if one was not read.
     """
 
-    def __init__(self, where: str, table: Any, **context: Any) -> None:
+    def __init__(self, where: str, table: Any, *, of: type | None = None, **context: Any) -> None:
         self.where = where
         self._context = context
         if not isinstance(table, Mapping):
             raise SettingInvalid(f"{where} must be a table", **context)
         self._left: dict[str, Any] = dict(table)
         self._known: list[str] = []
+        self._declared: dict[str, Any] | None = None
+        if of is not None:
+            self.declare(declared_fields(of))
+
+    def declare(self, defaults: Mapping[str, Any]) -> None:
+        """The table has these fields, too."""
+        self._declared = {**(self._declared or {}), **defaults}
 
     def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
         """Raise the error about a field."""
         raise SettingInvalid(f"{field} of {self.where} {problem}", hint=hint, field=field, **self._context)
 
     def any(self, field: str, default: Any = None) -> Any:
-        """The value unchanged."""
+        """The value unchanged; if it is not given, ``default``, or what the declaration says."""
         self._known.append(field)
-        return self._left.pop(field, default)
+        return self._left.pop(field, self.default(field, default))
 
-    def text(self, field: str, default: str = "") -> str:
+    def default(self, field: str, given: Any = None) -> Any:
+        """``given``, or the default that the declaration says. Raises ``LookupError`` for a field that it lacks."""
+        if self._declared is None:
+            return given
+        if field not in self._declared:
+            raise LookupError(f"{field} of {self.where} is not declared")
+        return self._declared[field] if given is None else given
+
+    def text(self, field: str, default: str | None = None) -> str:
         """A text; the default if it is not given. Its error does not repeat the value, which may be a secret."""
-        value = self.any(field, default)
+        value = self.any(field, self.default(field, default) or "")
         if not isinstance(value, str):
             self.refuse(field, f"must be a text, not {type(value).__name__}")
         return value
 
     def end(self) -> None:
-        """Refuse the remaining fields."""
+        """Refuse the remaining fields. Raises ``LookupError`` if a declared one was not read."""
         from difflib import get_close_matches
 
         for unread in self._left:
             near = get_close_matches(unread, self._known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(sorted(self._known))}"
             self.refuse(unread, "means nothing", hint)
+        idle = sorted(set(self._declared or ()) - set(self._known))
+        if idle:
+            raise LookupError(f"{', '.join(idle)} of {self.where}: declared, and not read")
+
+
+def declared_fields(of: type) -> dict[str, Any]:
+    """The fields that a dataclass declares, with their defaults; None: there is none, or it depends on others."""
+    found: dict[str, Any] = {}
+    for each in fields(of):
+        made = each.default if each.default_factory is MISSING else each.default_factory()
+        found[each.name] = None if made is MISSING else made
+    return found
 
 
 def check_output_limit(limit: Any) -> None:

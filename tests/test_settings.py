@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,32 @@ def test_a_table_that_nobody_reads_is_refused(tmp_path: Path, text: str) -> None
     write(tmp_path, text)
     with pytest.raises(SettingInvalid):
         settings.load({}, cwd=tmp_path, environ={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """A table with two fields."""
+
+    host: str
+    ports: list[int] = field(default_factory=lambda: [1, 2])
+
+
+def test_a_table_is_read_as_it_is_declared() -> None:
+    """Defaults are the declaration's. What is read and not declared, or the other way round, is an error of ours."""
+    reader = settings.TableReader("[x]", {"host": "here"}, of=Declared)
+    assert (reader.text("host"), reader.any("ports")) == ("here", [1, 2])
+    reader.end()
+    with pytest.raises(LookupError, match="port of"):
+        reader.any("port")
+    reader = settings.TableReader("[x]", {}, of=Declared)
+    assert reader.text("host") == ""
+    with pytest.raises(LookupError, match=r"ports of .* not read"):
+        reader.end()
+    reader = settings.TableReader("[x]", {"prots": []}, of=Declared)
+    reader.any("ports")
+    with pytest.raises(SettingInvalid, match="prots") as refused:
+        reader.end()
+    assert refused.value.hint == "did you mean ports?"
 
 
 # --- whose file it is ----------------------------------------------------------------------------------------------

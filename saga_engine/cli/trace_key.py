@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -15,12 +16,23 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--key", metavar="KEYFILE", help="Require a signature that was made with the key in this file."),
 ]
-_FIELDS = ("redact", "sign")
 _MAX_KEY_BYTES = 1 << 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceTable:
+    """What exported traces and archives leave out, and how they are signed.
+
+    ``redact``: paths of fields that are replaced by ``[redacted]``: ``["params.card", "**.password"]``.
+    ``sign``: the file with the key that signs every export, relative to ``saga.toml``.
+    """
+
+    redact: list[str] = field(default_factory=list)
+    sign: str | None = None
+
+
 class TraceSettings(NamedTuple):
-    """The table ``[trace]``: rules for redacted fields, and the key that signs."""
+    """The table ``[trace]``, read: rules for redacted fields, and the key that signs."""
 
     redact: list[str]
     key: TraceKey | None
@@ -43,20 +55,16 @@ def trace_key(file: str | Path) -> TraceKey:
 
 def trace_settings(settings: Settings) -> TraceSettings:
     """The table, checked. A rule that cannot be parsed must not let a value through."""
-    from saga_engine.errors import SettingInvalid
+    from saga_engine.settings import TableReader
 
     base, file_name = settings.origin("trace")
-    unknown = sorted(set(settings.trace) - set(_FIELDS))
-    if unknown:
-        raise SettingInvalid(f"[trace] in {file_name} has the unknown field {unknown[0]!r}", hint=", ".join(_FIELDS))
-    rules = settings.trace.get("redact", [])
+    reader = TableReader(f"[trace] in {file_name}", settings.trace, of=TraceTable)
+    rules, named = reader.any("redact"), reader.any("sign")
+    reader.end()
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
-        raise SettingInvalid(
-            f"redact of [trace] in {file_name} must be a list of texts", hint='redact = ["params.card"]'
-        )
-    named = settings.trace.get("sign")
+        reader.refuse("redact", "must be a list of texts", 'redact = ["params.card"]')
     if named is None:
         return TraceSettings(rules, None)
     if not isinstance(named, str) or not named:
-        raise SettingInvalid(f"sign of [trace] in {file_name} must name a file", hint='sign = "trace.key"')
+        reader.refuse("sign", "must name a file", 'sign = "trace.key"')
     return TraceSettings(rules, trace_key(base / named))

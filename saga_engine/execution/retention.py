@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.core.redaction import Redaction
 from saga_engine.core.states import COMPENSATED, COMPLETED, SAGA_FINAL, WAIVED
 from saga_engine.errors import SettingInvalid
+from saga_engine.settings import TableReader
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace_signature import TraceKey
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 STATUSES: Final = {"completed": COMPLETED, "compensated": COMPENSATED, "waived": WAIVED}
 _AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionTable:
+    """How long sagas are kept that have ended, and where they are archived before they are purged.
+
+    ``completed``, ``compensated``, ``waived``: the age, from its end, at which a saga with this status is purged:
+    ``90s``, ``5m``, ``2h`` or ``7d``, and 0 for never; by default ``keep_finished_s`` of ``[saga]``.
+    ``archive``: a folder, relative to ``saga.toml``: each saga is written there first.
+    """
+
+    completed: str | int | None = None
+    compensated: str | int | None = None
+    waived: str | int | None = None
+    archive: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +79,14 @@ def retention_of(
 
     ``archive`` is relative to ``base``. Raises ``SettingInvalid``.
     """
-    fields = (*STATUSES, "archive")
-    unknown = sorted(set(table) - set(fields))
-    if unknown:
-        raise SettingInvalid(
-            f"{source} has the unknown field {str(unknown[0])[:80]!r}", hint=f"fields: {', '.join(fields)}"
-        )
-    archive = table.get("archive")
+    reader = TableReader(source, table, of=RetentionTable)
+    given, archive = {name: reader.any(name) for name in STATUSES}, reader.any("archive")
+    reader.end()
     if archive is not None and not (isinstance(archive, str | Path) and str(archive)):
         raise SettingInvalid(f"archive of {source} must name a folder", hint='archive = "/var/lib/saga/archive"')
     usual_ms = round(keep_finished_s * 1000)
     ages = {
-        status: age_of(table[name], f"{name} of {source}") if name in table else usual_ms
+        status: age_of(given[name], f"{name} of {source}") if name in table else usual_ms
         for name, status in STATUSES.items()
     }
     return Retention(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
+from saga_engine.hooks.tables import AppriseTable, EscalationTable, HookTable, LinksTable, LogTable, WebhookTable
 from saga_engine.ports import Escalation, EscalationHook, Question
-from saga_engine.settings import TableReader
+from saga_engine.settings import TableReader, declared_fields
 
 if TYPE_CHECKING:
     from saga_engine.hooks.links import Links
@@ -51,21 +52,23 @@ def hooks_from(
     unknown field, a variable that is not set, and an extra that is not installed: a broken channel must not stay
     undetected until it is needed.
     """
-    fields = _Fields(f"[escalation] in {source}", table, environ)
-    remind_s = fields.seconds("remind_s", 3600.0, least=1.0, zero=True)
-    further_after_s = fields.seconds("further_after_s", 86400.0, least=1.0, zero=True)
+    fields = _Fields(f"[escalation] in {source}", table, environ, of=EscalationTable)
+    remind_s = fields.seconds("remind_s", least=1.0, zero=True)
+    further_after_s = fields.seconds("further_after_s", least=1.0, zero=True)
     payloads = fields.any("payloads")
     if not isinstance(payloads, bool | None):
         fields.refuse("payloads", f"must be true or false, not {payloads!r}")
     links = _links(fields, source, base, environ)
-    listed = fields.any("hooks", [])
+    listed = fields.any("hooks")
     if not isinstance(listed, list):
         fields.refuse("hooks", "must be a list of tables", "write [[escalation.hooks]]")
     fields.end()
     levels: dict[int, list[EscalationHook]] = {1: [], 2: []}
     longest_s = Escalation().timeout_s
     for number, each in enumerate(listed, 1):
-        level, hook = _hook(_Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ, links))
+        level, hook = _hook(
+            _Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ, of=HookTable, links=links)
+        )
         levels[level].append(hook)
         longest_s = max(longest_s, _limit_s(hook))
     if levels[2]:
@@ -84,16 +87,16 @@ def links_from(
     table: Mapping[str, Any], *, source: str, base: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> Links | None:
     """What makes and reads the links of ``[escalation.links]``; None without that table. Raises ``SettingInvalid``."""
-    return _links(_Fields(f"[escalation] in {source}", table, environ), source, base, environ)
+    return _links(_Fields(f"[escalation] in {source}", table, environ, of=EscalationTable), source, base, environ)
 
 
 def _links(escalation: _Fields, source: str, base: Path | None, environ: Mapping[str, str]) -> Links | None:
     table = escalation.any("links")
     if table is None:
         return None
-    from saga_engine.hooks.links import LIFE_S, Links
+    from saga_engine.hooks.links import Links
 
-    fields = _Fields(f"[escalation.links] in {source}", table, environ)
+    fields = _Fields(f"[escalation.links] in {source}", table, environ, of=LinksTable)
     url = fields.text("url")
     if not url:
         fields.refuse("url", "is missing", "the address at which the readers of links reach `saga serve`")
@@ -106,7 +109,7 @@ def _links(escalation: _Fields, source: str, base: Path | None, environ: Mapping
             keys = ((base or Path()) / path).read_text().split()
         except (OSError, UnicodeDecodeError) as error:
             fields.refuse("key_file", f"cannot be read ({type(error).__name__})", "a file with a key in each line")
-    life_s = fields.seconds("life_s", LIFE_S, least=60.0)
+    life_s = fields.seconds("life_s", least=60.0)
     tenant = fields.text("tenant")
     fields.end()
     return fields.made(lambda: Links(url, keys, life_s=life_s, tenant=tenant))
@@ -120,10 +123,11 @@ def _limit_s(hook: EscalationHook) -> float:
 
 def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
     kind = fields.text("kind")
-    make = _MAKERS.get(kind)
-    if make is None:
+    if kind not in _MAKERS:
         fields.refuse("kind", f"cannot be {kind!r}" if kind else "is missing", f"one of: {', '.join(_MAKERS)}")
-    level = fields.any("level", 1)
+    of, make = _MAKERS[kind]
+    fields.declare(declared_fields(of))
+    level = fields.any("level")
     if type(level) is not int or level not in (1, 2):
         fields.refuse("level", f"must be 1 or 2, not {level!r}")
     kinds = fields.texts("kinds")
@@ -139,7 +143,7 @@ def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
 def _log(fields: _Fields) -> EscalationHook:
     from saga_engine.hooks.log import LEVELS, LogHook
 
-    name = fields.text("log_level", "warning")
+    name = fields.text("log_level")
     if name not in LEVELS:
         fields.refuse("log_level", f"cannot be {name!r}", f"one of: {', '.join(LEVELS)}")
     fields.end()
@@ -151,8 +155,8 @@ def _webhook(fields: _Fields) -> EscalationHook:
 
     url = fields.revealed("url", fields.text("url"))
     secrets = [fields.only_secret("secret", one) for one in fields.texts("secret") or ()]
-    timeout_s = fields.seconds("timeout_s", 10.0, least=0.1)
-    headers = fields.any("headers", {})
+    timeout_s = fields.seconds("timeout_s", least=0.1)
+    headers = fields.any("headers")
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         fields.refuse("headers", "must be a table of texts")
     sent = {name: fields.revealed("headers", value) for name, value in headers.items()}
@@ -190,7 +194,7 @@ def _apprise(fields: _Fields) -> EscalationHook:
     from saga_engine.hooks.chat import AppriseHook
 
     urls = [fields.revealed("urls", url) for url in fields.texts("urls") or ()]
-    timeout_s = fields.seconds("timeout_s", 30.0, least=0.1)
+    timeout_s = fields.seconds("timeout_s", least=0.1)
     to = fields.recipient()
     fields.end()
     links = fields.links if to else None
@@ -199,18 +203,21 @@ def _apprise(fields: _Fields) -> EscalationHook:
     )
 
 
-_MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {
-    "log": _log,
-    "webhook": _webhook,
-    "apprise": _apprise,
+#: By the kind of a hook: the fields of its table, and what makes it.
+_MAKERS: Final[Mapping[str, tuple[type, Callable[[_Fields], EscalationHook]]]] = {
+    "log": (LogTable, _log),
+    "webhook": (WebhookTable, _webhook),
+    "apprise": (AppriseTable, _apprise),
 }
 
 
 class _Fields(TableReader):
     """The fields of one table; ``environ`` has the secrets, whose values no error repeats."""
 
-    def __init__(self, where: str, table: Any, environ: Mapping[str, str], links: Links | None = None) -> None:
-        super().__init__(where, table)
+    def __init__(
+        self, where: str, table: Any, environ: Mapping[str, str], *, of: type, links: Links | None = None
+    ) -> None:
+        super().__init__(where, table, of=of)
         self._environ = environ
         self.links = links
 
@@ -233,9 +240,9 @@ class _Fields(TableReader):
             self.refuse(field, "must be a text or a list of texts")
         return listed
 
-    def seconds(self, field: str, default: float, *, least: float, zero: bool = False) -> float:
+    def seconds(self, field: str, *, least: float, zero: bool = False) -> float:
         """A number of seconds from ``least`` to a year; with ``zero``, 0 is allowed, too."""
-        value = self.any(field, default)
+        value = self.any(field)
         fits = not isinstance(value, bool) and isinstance(value, int | float) and isfinite(value)
         if not fits or not (least <= value <= _YEAR_S or (zero and value == 0)):
             never = ", or 0 for never" if zero else ""

@@ -46,7 +46,12 @@ UNKNOWN: Final[Any] = _Unknown()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One entry of a rule's ``when``: the values at ``param``, compared by ``op`` with ``value``."""
+    """One entry of a rule's ``when``: the values at a place of the params, compared with another one.
+
+    ``param``: the place, a path: ``amount``, ``to.iban``, ``items[*].price``. ``op``: how they are compared: ``==``,
+    ``in``, ``<``, ``matches``, ``inside``, ``host`` and others. ``value``: what they are compared with; ``exists`` and
+    ``absent`` have none.
+    """
 
     param: str
     op: str

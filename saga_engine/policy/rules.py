@@ -60,11 +60,13 @@ Check = Callable[[PolicyRequest], "PolicyVerdict | Awaitable[PolicyVerdict | Non
 class Rule:
     """One rule: the calls that it matches, and its verdict on them.
 
-    ``tools``: globs on names; none: all tools. ``direction``: ``forward`` or ``compensate``; None: both. A backward
-    call that is not the registered undo of its step is authorized in both directions, and the stricter verdict counts.
-    ``when``: what must hold, all of it. ``max_calls`` and ``max_sum`` (``{"param": …, "limit": …}``), for rules that
-    deny or ask: the rule matches once a saga passes either. ``expires_s``: how long a question and its approval stand.
-    ``message`` is shown to operators and recorded.
+    ``name``: unique; it stands in records. ``verdict``: ``allow``, ``deny`` or ``ask``. ``tools``: globs on names; by
+    default all tools. ``direction``: ``forward`` or ``compensate``; by default both. A backward call that is not the
+    registered undo of its step is authorized in both directions, and the stricter verdict counts. ``when``: what must
+    hold, all of it. ``max_calls``: for rules that deny or ask: the rule matches each call of a saga beyond so many.
+    ``max_sum``: for the same rules, ``{"param": …, "limit": …}``: it matches a call with which the sum over a saga
+    would pass the limit. With both, it matches beyond either. ``expires_s``: how long a question and its approval
+    stand. ``message``: shown to operators and recorded.
     """
 
     name: str
@@ -78,9 +80,23 @@ class Rule:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTable:
+    """Which calls may be made, and which an operator approves first.
+
+    ``default``: the verdict on calls of which no rule speaks. ``allow_private``: addresses and networks that hosts may
+    resolve to although they are not public: ``["127.0.0.1", "10.1.0.0/16"]``. ``rules``: the first that matches a call
+    decides.
+    """
+
+    default: PolicyVerdict = "allow"
+    allow_private: Sequence[str] = ()
+    rules: Sequence[Mapping[str, Any]] = ()
+
+
 _RULE_FIELDS: Final = tuple(field.name for field in fields_of(Rule))
 _CONDITION_FIELDS: Final = tuple(field.name for field in fields_of(Condition))
-_POLICY_FIELDS: Final = (DEFAULT, "allow_private", "rules")
+_POLICY_FIELDS: Final = tuple(field.name for field in fields_of(PolicyTable))
 
 
 class Policy:
@@ -129,8 +145,9 @@ class Policy:
     def parse(cls, table: Mapping[str, Any], *, base: Path, source: str) -> Policy:
         """The policy in the ``[policy]`` table of ``saga.toml``, which lies in ``base``. Raises ``SettingInvalid``."""
         _known(table, _POLICY_FIELDS, source, "")
-        listed = table.get("rules", [])
-        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        given = PolicyTable(**table)
+        listed = given.rules
+        if not isinstance(listed, list | tuple) or not all(isinstance(each, dict) for each in listed):
             raise _invalid(source, "", "rules", "it must be a list of tables", "write [[policy.rules]]")
         rules: list[Rule] = []
         for number, each in enumerate(listed, 1):
@@ -140,7 +157,7 @@ class Policy:
                 if field not in each:
                     raise _invalid(source, label, field, "it is missing")
             rules.append(Rule(**each))
-        return cls(rules, table.get(DEFAULT, "allow"), table.get("allow_private", []), base=base, source=source)
+        return cls(rules, given.default, given.allow_private, base=base, source=source)
 
     def tightened(self, other: Policy) -> Policy:
         """A policy by which a call is allowed if both allow it; the stricter verdict counts. ``check`` is ours.

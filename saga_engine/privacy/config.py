@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,18 @@ from saga_engine.settings import Settings, TableReader
 #: Keys themselves, and the file that holds them.
 KEYS: Final = "SAGA_PRIVACY_KEYS"
 KEYS_FILE: Final = "SAGA_PRIVACY_KEYS_FILE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyTable:
+    """Where the keys of the keyring come from, with which payloads are sealed. It has one of these fields.
+
+    ``keys_file``: a file with one ``NAME:BASE64`` in each line, relative to ``saga.toml``; nobody else may write it.
+    ``keys_from``: ``module:function``; the function returns keys of 32 bytes by name.
+    """
+
+    keys_file: str = ""
+    keys_from: str = ""
 
 
 class KeysFrom(NamedTuple):
@@ -46,7 +59,7 @@ def keys_from(settings: Settings, environ: Mapping[str, str] = os.environ) -> Ke
         if files
         else (settings.privacy, settings.file_base, settings.file_name)
     )
-    reader = TableReader(f"[privacy] in {name}", table)
+    reader = TableReader(f"[privacy] in {name}", table, of=PrivacyTable)
     file, function = reader.text("keys_file"), reader.text("keys_from")
     reader.end()
     if bool(file) == bool(function):

@@ -15,30 +15,49 @@ COMPOSED: Final = frozenset(
 )
 
 
+class ToolTable:
+    """A table that declares a tool: beside its own fields it has those in ``SHARED``."""
+
+    __slots__ = ()
+
+
+#: Options of every tool that may stand in such a table; ``before_absent`` is the option ``absent``.
+SHARED: Final = (
+    *("description", "use_when", "not_when", "returns", "tags", "sensitive", "redact"),
+    *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
+    *("compensates", "semantic", "version", "retry", "breaker"),
+    *("undo_params", "undo_each", "undo_then", "before", "after", "before_absent", "undo_absent", "sole_writer"),
+)
+
+
 class Fields(TableReader):
     """The fields of the table ``[KIND.NAME]`` in the file ``source``."""
 
-    def __init__(self, name: str, table: Any, source: str, kind: str = "http", **context: Any) -> None:
-        super().__init__(f"[{kind}.{name}] in {source}", table, **(context or {"tool": name}))
+    def __init__(
+        self, name: str, table: Any, source: str, kind: str = "http", *, of: type | None = None, **context: Any
+    ) -> None:
+        super().__init__(f"[{kind}.{name}] in {source}", table, of=of, **(context or {"tool": name}))
         self.name = name
+        if of is not None and issubclass(of, ToolTable):
+            self.declare(dict.fromkeys(SHARED))
 
-    def flag(self, field: str, *, default: bool = False) -> bool:
+    def flag(self, field: str) -> bool:
         """A boolean."""
-        value = self.any(field, default)
+        value = self.any(field, self.default(field) or False)
         if not isinstance(value, bool):
             self.refuse(field, f"must be true or false, not {value!r}")
         return value
 
-    def number(self, field: str, default: float, *, at_most: float) -> float:
+    def number(self, field: str, *, at_most: float) -> float:
         """A positive number."""
-        value = self.any(field, default)
+        value = self.any(field)
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
             self.refuse(field, f"must be a positive number, not {value!r}")
         if value > at_most:
             self.refuse(field, f"must be at most {at_most:g}, not {value!r}")
         return value
 
-    def one_of(self, field: str, choices: Sequence[str], default: str) -> str:
+    def one_of(self, field: str, choices: Sequence[str], default: str | None = None) -> str:
         """One of a few words."""
         value = self.text(field, default)
         if value not in choices:

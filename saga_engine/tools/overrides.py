@@ -10,23 +10,95 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
-from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
+from saga_engine.plan.tool_spec import After, BreakerPolicy, OnDoubt, RetryPolicy, Semantic
 from saga_engine.tools.declaration import KEPT_BY_EFFECT
 from saga_engine.tools.decorator import AnyTool, Tool
-from saga_engine.tools.options import LINKS, OPTIONS
+from saga_engine.tools.options import LINKS
 from saga_engine.tools.registry import ToolRegistry
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
 #: Guards from the tool's author that ``false`` removes.
 _REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"})
-#: Not the name, and no functions and schemas, which TOML cannot express.
-_ALLOWED: Final = (
-    *(option for option in OPTIONS if option not in ("name", "failed", "input_schema", "output_schema")),
-    "disabled",
-)
+
+
+class ToolChanges(TypedDict, total=False):
+    """What an operator changes of tools: options of ``@tool``, in the words of TOML, and ``disabled``.
+
+    ``effect``: only ``write``: a read can be declared a write, never the other way round.
+    ``key_ttl_s``: seconds for which the remote system remembers a key.
+    ``undo``: the tool that undoes a call, by name. ``probe``: the tool that answers whether a call happened, by name.
+    ``before``: the tool that reads what a call is about to change, by name; its answer is the before-image.
+    ``absent``: which answers of that read mean that there was nothing yet: ``{ error_code = "not_found" }``,
+    ``{ null = true }`` or ``{ fields = { exists = false } }``.
+    ``undo_absent``: the undo where there was nothing yet, by name: it removes what the call created.
+    ``undo_params``: what the undo is called with, such as ``{ id = "$output.order_id" }``.
+    ``undo_each``: a list, such as ``"$output.items"``: the undo is called once for each item, which ``"$item"`` binds.
+    ``undo_then``: the calls that follow the undo: ``[{ tool = "cancel", params = { id = "$output.id" } }]``.
+    ``after``: ``output``: the call's own output is the new value, in the form of the read; by default it is read again.
+    ``retry``: how often and how fast a call is tried again: some of the fields of ``retry`` below.
+    ``resource``: a key for what a call changes, ``"user:{user_id}"``, or several of these; ``false``: none.
+    Calls with the same key run one at a time, across all processes.
+    ``max_concurrency``: calls of this tool at once in one process; ``false``: any number.
+    ``rate``: ``"10/s"``, calls of this tool in all processes (per ``s``, ``min``, ``h`` or ``d``); ``false``: any
+    number.
+    ``breaker``: the engine pauses the tool after failures in a row: ``true``, ``false``, or some of the fields of
+    ``breaker`` below.
+    ``dedupe_ttl_s``: seconds for which the engine keeps a call's result and gives it to identical calls of other sagas;
+    ``false``: none. Through a glob it reaches only tools that write.
+    ``last_good_s``: seconds for which the last good result of a read may replace a call (a step's ``fallback``);
+    ``false``: none. Through a glob it reaches only tools that read.
+    ``not_done``, ``unknown``: names of exceptions and HTTP statuses that mean that the call was not done, or that its
+    outcome is unknown: ``["shop.SoldOut", 503]``.
+    ``sensitive``: parameters whose values no view shows, beside those of the tool's author.
+    ``redact``: fields of the output that never reach the journal, beside those of the tool's author, as dotted paths:
+    ``["card.number", "items.*.ssn"]``.
+    ``description``: what the tool does, for a model that chooses tools.
+    ``disabled``: ``true``: nobody is offered the tool, and plans that name it are refused.
+    """
+
+    effect: Literal["write"]
+    keyed: bool
+    key_ttl_s: float
+    undo: str
+    undo_params: Mapping[str, Any]
+    undo_each: str
+    undo_then: list[Mapping[str, Any]]
+    probe: str
+    before: str
+    after: After
+    absent: Mapping[str, Any]
+    undo_absent: str
+    sole_writer: bool
+    timeout_s: float
+    retry: Mapping[str, Any]
+    resource: str | list[str] | Literal[False]
+    max_concurrency: int | Literal[False]
+    rate: str | Literal[False]
+    breaker: bool | Mapping[str, Any]
+    dedupe_ttl_s: float | Literal[False]
+    last_good_s: float | Literal[False]
+    compensates: bool
+    tolerates_absence: bool
+    not_done: list[str | int]
+    unknown: list[str | int]
+    on_doubt: OnDoubt
+    late_s: float
+    semantic: Semantic
+    version: str
+    sensitive: list[str]
+    redact: list[str]
+    tags: str | list[str]
+    description: str
+    use_when: str
+    not_when: str
+    returns: str
+    disabled: bool
+
+
+_ALLOWED: Final = tuple(ToolChanges.__annotations__)
 
 
 class OverriddenTools(ToolRegistry):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.settings import TableReader
 
 Allowed = Mapping[str, tuple[str, ...]]
 
@@ -21,12 +23,22 @@ _SECRET: Final = re.compile(r"\*|[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HINT: Final = 'write allow = { pay_card = ["PAY_TOKEN"] }: names of secrets by name or glob of the tools'
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsTable:
+    """Which secrets of the environment a plan may pass to which tools.
+
+    ``allow``: lists of names of secrets, ``*`` for all, by the name or glob of tools: ``{ pay_card = ["PAY_TOKEN"] }``.
+    """
+
+    allow: Mapping[str, list[str]] = field(default_factory=dict)
+
+
 def allowed_of(table: Mapping[str, Any], source: str) -> Allowed:
     """The parsed table ``[secrets]``. Raises ``SettingInvalid``."""
-    for field in table:
-        if field != "allow":
-            raise SettingInvalid(f"{source}: [secrets] has the unknown field {field!r}", hint=_HINT)
-    return allowed_secrets(table.get("allow", {}), f"{source}: [secrets] allow")
+    reader = TableReader(f"[secrets] in {source}", table, of=SecretsTable)
+    allow = reader.any("allow")
+    reader.end()
+    return allowed_secrets(allow, f"{source}: [secrets] allow")
 
 
 def allowed_secrets(allow: Any, source: str) -> Allowed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import shutil
@@ -13,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from saga_engine import errors
+from saga_engine import errors, settings
 from saga_engine.cli import exit_codes
 from saga_engine.core import questions
 from saga_engine.core.messages import DECISIONS
+from saga_engine.hooks import config as hooks
 from tests.docs.diagrams import PAGES as DRAWN
 from tests.docs.diagrams import drawn
 from tests.docs.pages import PAGES, ROOT, anchors, prose
 from website import reference
+from website.reference import settings_tables
 
 CONCEPTS = ROOT / "docs" / "concepts.md"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -128,6 +131,41 @@ def test_every_variable_that_the_program_reads_is_in_the_reference() -> None:
     read = {name for path in files for name in re.findall(r'"(SAGA_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
     assert {"SAGA_CONFIG", "SAGA_MODEL_ROUNDS", "SAGA_MCP_TOKEN"} <= read
     assert {name for name in read if f"`{name}`" not in page} == set()
+
+
+def test_every_table_that_the_file_may_have_is_in_the_reference() -> None:
+    """Whatever table ``saga.toml`` may have, and whatever kind of hook, has its section on the page of the settings."""
+    page = (reference.FOLDER / "settings.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## `\[(\w+)(?:\.NAME)?\]`$", page, re.MULTILINE)
+    assert {"policy", "tools", "retention"} <= set(settings._TABLES)
+    assert sorted(headings) == sorted(("saga", *settings._TABLES))
+    assert set(hooks._MAKERS) == set(re.findall(r'^### Hooks with `kind = "(\w+)"`$', page, re.MULTILINE))
+
+
+def test_a_field_without_a_meaning_is_in_no_reference() -> None:
+    """A field that is added to a table says what it means: the page is not written before."""
+
+    @dataclasses.dataclass
+    class Table:
+        """A table.
+
+        ``one``, ``two``: what both mean; ``three``: ``one`` of them. More of it.
+
+        Not this.
+        """
+
+        one: str = ""
+        two: list[str] | None = None
+        three: bool = False
+
+    names = ["one", "two", "three"]
+    found = settings_tables.meanings(Table.__doc__, names)
+    assert found == {"one": "what both mean", "two": "what both mean", "three": "``one`` of them. More of it"}
+    assert [settings_tables.toml_type(each) for each in settings_tables.hints_of(Table).values()] == [
+        *("str", "list[str]", "bool")
+    ]
+    with pytest.raises(ValueError, match="Table does not say what these mean: four"):
+        settings_tables._meanings(Table, [*names, "four"])
 
 
 # --- errors --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.decorator import tool
-from saga_engine.tools.overrides import OverriddenTools, apply_overrides
+from saga_engine.tools.options import OPTIONS
+from saga_engine.tools.overrides import OverriddenTools, ToolChanges, apply_overrides
 from saga_engine.tools.registry import ToolRegistry
 
 
@@ -42,6 +43,12 @@ def rates() -> dict:
 
 def applied(table: dict) -> ToolRegistry:
     return apply_overrides(ToolRegistry([pay_card, pay_wire, rates]), table, "saga.toml")
+
+
+def test_every_option_can_be_changed_but_those_that_toml_cannot_express():
+    """Neither the name of a tool, nor its functions and schemas; all else, and whether the tool is offered."""
+    inexpressible = {"name", "failed", "input_schema", "output_schema"}
+    assert set(OPTIONS) - inexpressible == set(ToolChanges.__annotations__) - {"disabled"}
 
 
 def test_options_are_changed_and_the_source_is_remembered():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,28 +12,16 @@ from saga_engine.plan.operator_limits import Limits
 from saga_engine.planner import settings as planner
 from saga_engine.server import settings as server
 from saga_engine.server.oidc_settings import OidcSettings
+from website.reference import settings_tables
 from website.reference.markdown import code, head, prose, table
+from website.reference.settings_tables import hints_of, toml_type, usual
 
 _ABOUT = """The settings that have a default in the code, with the environment variable that sets each. A flag takes
 precedence over the environment, that over `saga.toml`, that over the default; `saga doctor` shows each setting and its
 origin. [The command line](../cli.md#options-of-many-commands) says which of two files counts."""
-#: The pages of the tables that are no plain settings.
-_PAGES = {
-    "policy": "../policy.md",
-    "tools": "../tools.md#what-the-operator-can-change",
-    "http": "../http-tools.md",
-    "mcp": "../mcp.md",
-    "planner": "../planner.md",
-    "escalation": "../escalation.md",
-    "trace": "../trace.md#leaving-fields-out",
-    "secrets": "../plan-format.md#secrets",
-    "limits": "#limits",
-    "server": "#server",
-    "retention": "../retention.md",
-    "privacy": "../privacy.md",
-}
 
-
+#: What the kinds of classes have in place of a default.
+_NOTHING = (dataclasses.MISSING, msgspec.NODEFAULT)
 #: Fields that are tables of their own, their names, and what only the environment or the program sets.
 _OTHERS = ("quota", "tenants", "inbound", "oidc", "links", "name", "api_key")
 
@@ -56,22 +43,31 @@ _VARIABLES = {
 
 def page() -> str:
     """The page."""
-    names = [name for name in settings._TABLES]  # noqa: C416, SLF001
-    rows = [(code(f"[{name}]"), f"[{code(_PAGES[name].split('/')[-1])}]({_PAGES[name]})") for name in names]
     parts = [
         head("Settings", _ABOUT),
         "## `[saga]`",
         _fields(settings.Settings, {name: f"SAGA_{name.upper()}" for name in settings._NAMES}, only=True),  # noqa: SLF001
         "## Other variables",
         table(("variable", "meaning"), [(code(name), meaning) for name, meaning in _VARIABLES.items()]),
-        "## Other tables",
-        table(("table of `saga.toml`", "described in"), rows),
-        "## `[limits]`",
-        _fields(Limits),
-        "## `[planner]`",
-        _fields(planner.PlannerSettings, {field: name for name, field in planner._VARIABLES.items()}),  # noqa: SLF001
+    ]
+    for name in settings._TABLES:  # noqa: SLF001
+        parts += _PLAIN[name]() if name in _PLAIN else settings_tables.section(name)
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _limits() -> list[str]:
+    return ["## `[limits]`", _fields(Limits, page="[options of many commands](../cli.md#options-of-many-commands)")]
+
+
+def _planner() -> list[str]:
+    variables = {field: name for name, field in planner._VARIABLES.items()}  # noqa: SLF001
+    return ["## `[planner]`", _fields(planner.PlannerSettings, variables, page="[planner](../planner.md)")]
+
+
+def _server() -> list[str]:
+    return [
         "## `[server]`",
-        _fields(server.ServerSettings),
+        _fields(server.ServerSettings, page="[server](../server.md)"),
         "### Quotas\n\nFields of `[server]`, for callers without a tenant, and of `[server.tenants.NAME]`.",
         _fields(server.Quota),
         "### `[server.tenants.NAME]`",
@@ -82,30 +78,26 @@ def page() -> str:
         "### `[server.oidc]`",
         _fields(OidcSettings),
     ]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _fields(kind: Any, variables: dict[str, str] | None = None, *, only: bool = False) -> str:
-    """What a class says of its fields, each with its type, default and variable. ``only``: those with a variable."""
+#: The tables whose docstrings say of some fields what they do together.
+_PLAIN = {"limits": _limits, "planner": _planner, "server": _server}
+
+
+def _fields(kind: Any, variables: dict[str, str] | None = None, *, only: bool = False, page: str = "") -> str:
+    """What a class says of its fields, each with its type, default and variable. ``only``: those with a variable.
+
+    ``page``: the page that explains the table.
+    """
     rows = []
     for name, annotation, default in _each(kind):
         if name not in _OTHERS and (not only or name in (variables or {})):
             rows.append((code(name), code(annotation), default, code((variables or {}).get(name, ""))))
-    return prose(kind.__doc__) + "\n\n" + table(("field", "type", "default", "variable"), rows)
+    told = prose(kind.__doc__) + (f"\n\nSee {page}." if page else "")
+    return told + "\n\n" + table(("field", "type", "default", "variable"), rows)
 
 
 def _each(kind: Any) -> list[tuple[str, str, str]]:
-    if dataclasses.is_dataclass(kind):
-        return [(field.name, str(field.type), _default(field)) for field in dataclasses.fields(kind)]
-    return [(field.name, kind.__annotations__[field.name], _default(field)) for field in msgspec.structs.fields(kind)]
-
-
-def _default(field: Any) -> str:
-    nothing = (dataclasses.MISSING, msgspec.NODEFAULT)
-    value = field.default
-    if any(value is each for each in nothing):
-        if any(field.default_factory is each for each in nothing):
-            return "required"
-        value = field.default_factory()
-    value = dict(value) if isinstance(value, Mapping) else value
-    return code(repr(value)) if value not in (None, "", (), {}) else "none"
+    hints = hints_of(kind)
+    found = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else msgspec.structs.fields(kind)
+    return [(field.name, toml_type(hints[field.name]), usual(field, _NOTHING)) for field in found]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_args
 from urllib.parse import unquote, urlsplit
 
 from saga_engine.errors import SettingInvalid, ToolInvalid
@@ -17,12 +17,13 @@ from saga_engine.sources.http.answers import DONE, NOT_DONE, RETRYABLE, SETTLES,
 from saga_engine.sources.http.call import HttpCall
 from saga_engine.sources.http.endpoint import Endpoint, KeyPlace, Reads
 from saga_engine.sources.http.failures import failure_of
+from saga_engine.sources.http.table import HttpTable, Method
 from saga_engine.sources.http.templates import ABSENT, KEY, Text, parse_json, parse_text, texts_of
 from saga_engine.sources.tables import COMPOSED, Fields, image_options, shared_options
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.limits import template_fields
 
-_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_METHODS: Final = get_args(Method)
 _READING: Final = ("GET", "HEAD")
 _TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 #: The parameter that receives the call's context.
@@ -59,7 +60,9 @@ def http_tools(
         Addresses(allow_private)
     except ValueError as error:
         raise SettingInvalid(f"allow_private in {source}: {error}", hint="addresses and networks") from error
-    made = [_tool(Fields(name, fields, source), base, tuple(allow_private)) for name, fields in table.items()]
+    made = [
+        _tool(Fields(name, fields, source, of=HttpTable), base, tuple(allow_private)) for name, fields in table.items()
+    ]
     effects = {tool.name: tool.effect for tool in made}
     for tool in made:
         if isinstance(tool.probe, str) and effects.get(tool.probe, "read") != "read":
@@ -72,7 +75,7 @@ def http_tools(
 
 
 def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
-    method = it.one_of("method", _METHODS, "GET")
+    method = it.one_of("method", _METHODS)
     effect = it.one_of("effect", ("read", "write"), "read" if method in _READING else "write")
     url = _url(it)
     schema, hidden = _input_schema(it)
@@ -99,7 +102,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         statuses=_statuses(
             it, effect, tolerates_absence, keyed=key is not None, probed=probe is not None, body=templates.body
         ),
-        answer=cast("Reads", it.one_of("answer", ("json", "text", "none"), "json")),
+        answer=cast("Reads", it.one_of("answer", get_args(Reads))),
         any_content_type=it.flag("accept_any_content_type"),
         wants_output=output_schema is not None or tail is not None,
         tail=tail,
@@ -108,12 +111,12 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         follow_redirects=_follows(it, effect, method),
         # A reused connection may be closed at that moment: only a tool that can settle that doubt by itself reuses one.
         reuse=effect == "read" or key is not None,
-        connect_timeout_s=it.number("connect_timeout_s", 5.0, at_most=_MAX_S),
-        read_timeout_s=it.number("read_timeout_s", 30.0, at_most=_MAX_S),
-        max_response_bytes=int(it.number("max_response_bytes", 10_000_000, at_most=_MAX_BYTES)),
+        connect_timeout_s=it.number("connect_timeout_s", at_most=_MAX_S),
+        read_timeout_s=it.number("read_timeout_s", at_most=_MAX_S),
+        max_response_bytes=int(it.number("max_response_bytes", at_most=_MAX_BYTES)),
     )
     private = it.flag("allow_private")
-    verify = it.flag("verify", default=True)
+    verify = it.flag("verify")
     if not verify and not _loopback(endpoint.host):
         it.refuse("verify", "can only be false for a loopback host", "name the authority's certificate: ca_file = …")
     ca_file = _ca_file(it, base)

@@ -110,7 +110,7 @@ def read_helper(it: Fields) -> Helper:
     tool, by_hand = it.text("tool"), it.text("by_hand")
     if bool(tool) == bool(by_hand):
         it.refuse("tool", "and by_hand: exactly one of them says what is done", 'tool = "a tool of the server"')
-    takes = it.any("takes", [])
+    takes = it.any("takes")
     if not isinstance(takes, list) or not all(isinstance(name, str) and _PARAM.fullmatch(name) for name in takes):
         it.refuse("takes", "must be a list of params", 'takes = ["destination"]')
     written, output = it.table("params"), it.table("output")

@@ -7,17 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.tool_spec import Effect
 from saga_engine.sources.mcp.helpers import Helper, read_helper
 from saga_engine.sources.mcp.shipped import Manifest, load_manifest, merged
+from saga_engine.sources.mcp.tables import Answer, McpHelperTable, McpTable, McpToolTable, Protocol
 from saga_engine.sources.tables import Fields, image_options, shared_options
 
 IsError = Literal["not-done", "unknown"]
-Answer = Literal["auto", "json", "none"]
 KeyPlace = Literal["meta", "param"]
 
 #: The file with the accepted tools, beside the file with the tables.
@@ -41,7 +41,6 @@ _RESERVED: Final = frozenset(
         *("mcp-session-id", "mcp-protocol-version", "last-event-id"),
     }
 )
-_PROTOCOLS: Final = ("auto", "2025-11-25", "2026-07-28")
 _MAX_BYTES: Final = 1 << 30
 _MAX_S: Final = 86_400.0
 
@@ -109,7 +108,7 @@ class ServerConfig:
 
 def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path | None) -> ServerConfig:
     """One table, checked. ``base``: the folder of relative paths. Raises ``SettingInvalid``."""
-    it = Fields(name, table, source, "mcp", server=name)
+    it = Fields(name, table, source, "mcp", of=McpTable, server=name)
     if not _NAME.fullmatch(name):
         it.refuse("the name", f"cannot be {name!r}", "a letter, then letters, digits, '_' and '-', at most 32")
     command, url = _command(it), it.text("url")
@@ -124,7 +123,7 @@ def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path 
             it.refuse("headers", f"cannot set {header!r}")
     if url:
         _check_url(it, url, secrets=any(_SECRET.search(value) for _, value in headers))
-    timeout_s = it.number("timeout_s", 30.0, at_most=_MAX_S)
+    timeout_s = it.number("timeout_s", at_most=_MAX_S)
     path, manifest = it.text("lock"), load_manifest(it, name, base)
     tools, helpers = merged(it, manifest, it.table("tools") or {}, it.table("helpers") or {})
     made = ServerConfig(
@@ -134,10 +133,10 @@ def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path 
         cwd=base / cwd if cwd else base if command else None,
         url=url,
         headers=headers,
-        protocol=it.one_of("protocol", _PROTOCOLS, "auto"),
-        start_timeout_s=it.number("start_timeout_s", 30.0, at_most=_MAX_S),
-        recheck_s=it.number("recheck_s", 60.0, at_most=_MAX_S),
-        max_result_bytes=int(it.number("max_result_bytes", 10_000_000, at_most=_MAX_BYTES)),
+        protocol=it.one_of("protocol", get_args(Protocol)),
+        start_timeout_s=it.number("start_timeout_s", at_most=_MAX_S),
+        recheck_s=it.number("recheck_s", at_most=_MAX_S),
+        max_result_bytes=int(it.number("max_result_bytes", at_most=_MAX_BYTES)),
         lock=base / path if path else lock,
         tools={tool: _tool(name, tool, fields, source, timeout_s) for tool, fields in tools.items()},
         helpers={each: _tool(name, each, fields, source, timeout_s, helps=True) for each, fields in helpers.items()},
@@ -162,7 +161,7 @@ def filled(text: str, environ: Mapping[str, str], seen: dict[str, str]) -> str:
 
 
 def _command(it: Fields) -> tuple[str, ...]:
-    given = it.any("command", [])
+    given = it.any("command")
     hint = 'command = ["npx", "-y", "@modelcontextprotocol/server-memory"]'
     if not isinstance(given, list | tuple) or not all(isinstance(part, str) and "\0" not in part for part in given):
         it.refuse("command", "must be a list of texts: the program, then its arguments", hint)
@@ -206,9 +205,10 @@ def _is_loopback(host: str) -> bool:
 
 def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *, helps: bool = False) -> ToolManifest:
     kind = f"mcp.{server}.{'helpers' if helps else 'tools'}"
-    it = Fields(remote, table, source, kind, server=server, tool=remote)
+    of = McpHelperTable if helps else McpToolTable
+    it = Fields(remote, table, source, kind, of=of, server=server, tool=remote)
     helper = read_helper(it) if helps else None
-    effect = cast("Effect", it.one_of("effect", ("read", "write"), "write"))
+    effect = cast("Effect", it.one_of("effect", get_args(Effect)))
     key, key_ttl_s = _key(it)
     absent_error, absent_output = it.text("absent_error"), it.any("absent_output", ABSENT)
     tolerates_absence = it.flag("tolerates_absence")
@@ -237,7 +237,7 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
         refusals=refusals,
         absent_error=absent_error,
         absent_output=absent_output,
-        answer=cast("Answer", it.one_of("answer", ("auto", "json", "none"), "auto")),
+        answer=cast("Answer", it.one_of("answer", get_args(Answer))),
         tolerates_absence=tolerates_absence,
         images=image_options(it),
         options={"timeout_s": timeout_s, **_given(shared_options(it))},
