@@ -158,7 +158,8 @@ def _is_quiet(state: State) -> bool:
 
 
 def _no_progress(state: State, doing: str) -> ErrorInfo:
-    why = f"{state.plan.max_crashes} processes in a row ended, or lost their lease, while they {doing}: it is not tried again"
+    most = state.plan.max_crashes
+    why = f"{most} processes in a row ended, or lost their lease, while they {doing}: it is not tried again"
     return ErrorInfo("takeovers_without_progress", why, "find out what ends the process")
 
 
