@@ -65,10 +65,7 @@ def serve(
     from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.errors import RuntimeUnsupported, SettingInvalid
 
-    if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
-        raise SettingInvalid(
-            "the server needs an extra that is not installed", hint="pip install 'saga-engine[server]'"
-        )
+    _require_extra()
     if demo:
         if store or tools or worker or auth:
             raise typer.BadParameter("it has its own store and tools, and asks nobody", param_hint="--demo")
@@ -97,6 +94,15 @@ def serve(
         )
     _run(settings, registry, chosen, worker=worker)
     return exit_codes.COMPLETED
+
+
+def _require_extra() -> None:
+    from saga_engine.errors import SettingInvalid
+
+    if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
+        raise SettingInvalid(
+            "the server needs an extra that is not installed", hint="pip install 'saga-engine[server]'"
+        )
 
 
 def _links(settings: Settings) -> Links | None:
