@@ -163,7 +163,13 @@ def _piped(path: Path) -> bytes | None:
 
 
 def person(by: str | None) -> str:
-    """The person who answers: ``--by``, else the user's name, else a placeholder."""
+    """Who answers: ``--by``, else the user's name, which a container or a cron job may know only from its user id."""
+    import getpass
     import os
 
-    return by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""
+    if by is not None:
+        return by
+    try:
+        return os.environ.get("USER") or getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user id without a name
+        return ""

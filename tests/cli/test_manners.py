@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pwd
 import subprocess
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from saga_engine.cli import output, times
 from saga_engine.cli.ids import complete
+from saga_engine.cli.options import person
 from saga_engine.cli.output import table
 from saga_engine.cli.owners import process_words
 from saga_engine.cli.progress import Progress
@@ -219,3 +221,14 @@ def test_a_step_that_failed_is_not_pending() -> None:
     for record in (r.StepIntended(at=4, step="2"), r.StepFailed(at=5, step="2", error=ErrorInfo("a", "b"))):
         progress.observe("t", record)
     assert "1 of 3 done, 0 under way, 1 pending; " in str(progress._window())
+
+
+@pytest.mark.parametrize("known", [{"USER": "ada"}, {}])
+def test_an_answer_says_who_gave_it(monkeypatch: pytest.MonkeyPatch, known: dict[str, str]) -> None:
+    """Without ``--by`` it is the user, also where the environment does not say so, as under cron or in a container."""
+    for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    assert person(None) == known.get("USER", pwd.getpwuid(os.getuid()).pw_name)
+    assert person("kim") == "kim"
