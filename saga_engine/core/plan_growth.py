@@ -15,7 +15,7 @@ from saga_engine.core.records import CallAdded, SagaStarted
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition, Bounds, compile_grown
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Kind
-from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.compiler import Prepared, prepare_plan
 from saga_engine.plan.model import Plan, load_json
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.session_steps import UndoMore, compile_builtin, compile_call
@@ -38,9 +38,14 @@ def load_started(started: SagaStarted) -> Plan:
 
 def compile_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> CompiledPlan:
     """The journalled plan (``plan``, if it is loaded already), compiled with the undos and reads of the submission."""
+    return prepare_started(started, catalog, plan).compiled
+
+
+def prepare_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> Prepared:
+    """``compile_started`` for many sagas that differ in their input alone."""
     plan = plan or load_started(started)
-    compiled = compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
-    return compiled if started.limits is None else started.limits.applied(compiled)
+    made = prepare_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
+    return made if started.limits is None else made._replace(compiled=started.limits.applied(made.compiled))
 
 
 class Added(NamedTuple):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from saga_engine.core.plan_growth import compile_started
+from saga_engine.core.plan_growth import compile_started, prepare_started
 from saga_engine.core.records import SagaStarted
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.compiler import Prepared, prepare_plan
 from saga_engine.plan.model import Plan
 from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -24,24 +24,25 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 def compile_submitted(plan: Plan, given: dict[str, Any] | None, catalog: ToolCatalog) -> CompiledPlan:
     """A plan with the input ``given``, checked against the tools as they are. Raises ``PlanInvalid``."""
-    if given is not None:
-        return compile_plan(plan, catalog, input=given)  # hardly any other saga has the same input
-    return _cached(catalog, plan.json_bytes, lambda: compile_plan(plan, catalog))
+    return _cached(catalog, plan.json_bytes, given, lambda: prepare_plan(plan, catalog, input=given))
 
 
 def compile_journalled(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan:
     """The plan of a journal. Without a catalog it is enough to view a saga, but not to drive it."""
     if started.session:
         return compile_started(started, catalog)  # the plan grows in place
-    content = msgspec.json.encode([started.plan, started.input, started.undos, started.reads, started.limits])
-    return _cached(catalog, content, lambda: compile_started(started, catalog))
+    content = msgspec.json.encode([started.plan, started.undos, started.reads, started.limits])
+    return _cached(catalog, content, started.input, lambda: prepare_started(started, catalog))
 
 
 class _Plans:
-    """Compiled plans by their content; the least recently used is dropped."""
+    """Compiled plans by their content; the least recently used is dropped.
+
+    A plan that gets its input from each saga is kept apart from itself without one.
+    """
 
     def __init__(self) -> None:
-        self.plans: dict[bytes, CompiledPlan] = {}
+        self.plans: dict[tuple[bytes, bool], Prepared] = {}
         self.bytes = 0
 
 
@@ -53,22 +54,29 @@ _NO_CATALOG: Final = _NoCatalog()
 _PLANS: Final[WeakKeyDictionary[Any, _Plans]] = WeakKeyDictionary()
 
 
-def _cached(catalog: ToolCatalog | None, content: bytes, make: Callable[[], CompiledPlan]) -> CompiledPlan:
+def _cached(
+    catalog: ToolCatalog | None, content: bytes, given: Mapping[str, Any] | None, make: Callable[[], Prepared]
+) -> CompiledPlan:
     whose = _NO_CATALOG if catalog is None else catalog
     known = _PLANS.get(whose) or _PLANS.setdefault(whose, _Plans())
-    compiled = known.plans.pop(content, None)
-    if compiled is None:
-        with _no_collection():
-            compiled = make()
-        if len(content) > MAX_BYTES or (catalog is not None and not _is_complete(compiled)):
-            return compiled
+    key = (content, given is not None)
+    prepared = known.plans.pop(key, None)
+    compiled: CompiledPlan | None = None
+    if prepared is not None:
+        known.plans[key] = prepared  # the last one used is last
+        compiled = prepared.compiled if given is None else prepared.with_input(given)
+    if compiled is not None:
+        return compiled
+    with _no_collection():
+        made = make()
+    if prepared is None and len(content) <= MAX_BYTES and (catalog is None or _is_complete(made.compiled)):
         known.bytes += len(content)
-    known.plans[content] = compiled  # the last one used is last
-    while len(known.plans) > MAX_PLANS or known.bytes > MAX_BYTES:
-        oldest = next(iter(known.plans))
-        del known.plans[oldest]
-        known.bytes -= len(oldest)
-    return compiled
+        known.plans[key] = made if given is None else made.without_input()
+        while len(known.plans) > MAX_PLANS or known.bytes > MAX_BYTES:
+            oldest = next(iter(known.plans))
+            del known.plans[oldest]
+            known.bytes -= len(oldest[0])
+    return made.compiled
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template, starts_binding
 from saga_engine.plan.builtin_steps import check_builtin
 from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.draft import CheckedParams
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
@@ -18,6 +19,8 @@ from saga_engine.plan.values import cut, printable
 from saga_engine.plan.wait import check_late
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from saga_engine.plan.bindings import Place
     from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, Params, Serving
     from saga_engine.plan.draft import Draft
@@ -58,6 +61,17 @@ def examine(made: Draft) -> None:
     _check_children(made)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
+
+
+def check_input(made: Draft, checked: Iterable[CheckedParams]) -> None:
+    """Find the problems that the input alone can make, in a draft without lists, children and ``finally``.
+
+    ``checked``: the params that bind the input.
+    """
+    for index in made.bound:
+        _check_inputs(made, made.steps[index])
+    for each in checked:
+        _check_params(made, *each)
 
 
 def _examine_final(final: Draft, first: int) -> None:
@@ -288,6 +302,8 @@ def _check_undo(made: Draft, path: Path, spec: ToolSpec, params: Params, undo: T
 def _check_params(made: Draft, spec: ToolSpec, params: Params, base: Path) -> None:
     """Check params against the tool's schema. A bound value is checked by its type alone, if that is known."""
     assert isinstance(params, Template)
+    if any(place.source == "input" for place in params.places):
+        made.checked.append(CheckedParams(spec, params, base))
     unknown = {place.path: place for place in params.places if not _known(made, place)}
     found = spec.check_params(params.sample(made.input))
     if found:

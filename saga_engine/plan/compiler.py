@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan import graph
-from saga_engine.plan.checks import examine
+from saga_engine.plan.checks import check_input, examine
 from saga_engine.plan.child_plans import compile_child
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
-from saga_engine.plan.draft import ABSENT, draft
+from saga_engine.plan.draft import ABSENT, Draft, draft
 from saga_engine.plan.each import over_list
 from saga_engine.plan.final_steps import finish
+from saga_engine.plan.problems import Problems
 from saga_engine.plan.undo_params import UndoParams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from saga_engine.errors import Problem
-    from saga_engine.plan.draft import Draft
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -68,11 +69,55 @@ def compile_plan(
 
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
+    if not input_unknown:
+        return prepare_plan(plan, catalog, input=input, undos=undos, reads=reads).compiled
     check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
     made = draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child)
-    if input_unknown:
-        made.problems.ignore("binding-input-missing")
+    made.problems.ignore("binding-input-missing")
     return compile_draft(made)
+
+
+class Prepared(NamedTuple):
+    """A compiled plan, from which those with other input are made without compiling it again."""
+
+    compiled: CompiledPlan
+    draft: Draft
+
+    def without_input(self) -> Prepared:
+        """The same without an input, to be kept."""
+        return Prepared(replace(self.compiled, input={}), replace(self.draft, input={}))
+
+    def with_input(self, given: Mapping[str, Any]) -> CompiledPlan | None:
+        """The same plan with this input, which is plain JSON, in place of its own; None: it has to be compiled anew.
+
+        The input decides whether bindings have a value and params fit their schema, and nothing else. Lists, children
+        and ``finally`` look at it in more ways; and the problems of a plan are told all at once, in its order.
+        """
+        made = self.draft
+        if made.each or made.final is not None or any(step.child is not None for step in made.steps):
+            return None
+        values = {**made.plan.input, **given}
+        again = replace(made, input=values, problems=Problems(), checked=[])
+        check_input(again, made.checked)
+        if again.problems:
+            return None
+        compiled = replace(self.compiled, input=values)
+        compiled.tool_terms = self.compiled.tool_terms
+        return compiled
+
+
+def prepare_plan(
+    plan: Plan,
+    catalog: ToolCatalog | None,
+    *,
+    input: Mapping[str, Any] | None = None,  # noqa: A002
+    undos: Mapping[str, str] | None = None,
+    reads: Collection[str] | None = None,
+) -> Prepared:
+    """``compile_plan`` for many inputs. The arguments and errors are those of :func:`compile_plan`."""
+    check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
+    made = draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child)
+    return Prepared(compile_draft(made), made)
 
 
 def compile_draft(made: Draft) -> CompiledPlan:

@@ -53,6 +53,14 @@ class Bound(NamedTuple):
     undo: bool
 
 
+class CheckedParams(NamedTuple):
+    """Params that bind the input, the tool that gets them, and their place in the plan."""
+
+    spec: ToolSpec
+    params: Params
+    base: Path
+
+
 class EachDraft(NamedTuple):
     """The ``each`` of a step: its list (a template with one param), and what to do with it."""
 
@@ -102,6 +110,8 @@ class Draft:
     position: Mapping[int, int] = field(default_factory=dict)
     placed: set[int] = field(default_factory=set)
     problems: Problems = field(default_factory=Problems)
+    #: The params that were checked with what the input holds for them.
+    checked: list[CheckedParams] = field(default_factory=list)
     #: The steps of ``finally`` as a draft of their own, behind all steps of this one (``final_steps``).
     final: Draft | None = None
     #: Compiles the plan of a child, which is inside this one; None: a draft that has none.
