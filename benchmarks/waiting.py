@@ -5,7 +5,7 @@ and worker), the disk, the time of a page of the list and of searches, the CPU o
 before and after, and the time from ``send_event`` to the begin of the next call. It is one run on one embedded store,
 so the figures depend on the machine; 1,000,000 sagas need about 3 GB of memory and as much of the disk.
 
-    python benchmarks/waiting.py [--sagas N] [--idle S] [--events N] [--folder DIR] [--json FILE]
+    python benchmarks/waiting.py [--sagas N] [--fillers N] [--idle S] [--events N] [--folder DIR] [--json FILE]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -69,6 +70,23 @@ async def _fill(engine: Coordinator, first: int, end: int) -> None:
                 print(f"  {number:,} sagas", flush=True)
 
     await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
+
+
+async def _filler(folder: str, first: int, end: int) -> None:
+    """A process that only has sagas, and leaves them to wait."""
+    async with Coordinator.open(f"embedded://{folder}", [note, forget], lease_s=60) as engine:
+        await _fill(engine, first, end)
+        while engine.supervisor.count()[0]:  # noqa: ASYNC110 - what has just been released
+            await asyncio.sleep(0.05)
+
+
+async def _fill_by(fillers: int, folder: str, first: int, end: int) -> None:
+    """The same by several processes, each with a part."""
+    part = -(-(end - first) // fillers)
+    parts = [(at, min(at + part, end)) for at in range(first, end, part)]
+    commands = [(sys.executable, __file__, "--fill", folder, str(begin), str(stop)) for begin, stop in parts]
+    processes = [await asyncio.create_subprocess_exec(*command) for command in commands]
+    assert not any([await process.wait() for process in processes])
 
 
 def _resident(pid: int | str) -> int:
@@ -134,7 +152,7 @@ async def _events(engine: Coordinator, sagas: int, events: int) -> dict[str, flo
     return {"median_ms": round(statistics.median(took), 1), "p95_ms": round(worst, 1), "completed": completed}
 
 
-async def measure(folder: str, sagas: int, idle_s: float, events: int) -> dict[str, Any]:
+async def measure(folder: str, sagas: int, fillers: int, idle_s: float, events: int) -> dict[str, Any]:
     """All figures of one store."""
     async with Coordinator.open(f"embedded://{folder}", [note, forget], lease_s=60) as engine:
         worker = asyncio.create_task(engine.work(concurrency=64))
@@ -144,7 +162,10 @@ async def measure(folder: str, sagas: int, idle_s: float, events: int) -> dict[s
         await _fill(engine, 0, warm)  # the caches are full: what is kept for each saga is all that grows
         tasks, worker_bytes, server_bytes = len(asyncio.all_tasks()), _resident("self"), await _used(folder)
         begun = time.perf_counter()
-        await _fill(engine, warm, sagas)
+        if fillers > 1:
+            await _fill_by(fillers, folder, warm, sagas)
+        else:
+            await _fill(engine, warm, sagas)
         fill_s = time.perf_counter() - begun
         while engine.supervisor.count()[0]:  # noqa: ASYNC110 - what has just been released
             await asyncio.sleep(0.05)
@@ -177,13 +198,19 @@ def main() -> None:
     """Print the figures."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--sagas", type=int, default=20_000)
+    options.add_argument("--fillers", type=int, default=1, help="so many processes begin the sagas")
+    options.add_argument("--fill", nargs=3, help=argparse.SUPPRESS)
     options.add_argument("--idle", type=float, default=60.0, help="seconds; twice")
     options.add_argument("--events", type=int, default=50)
     options.add_argument("--folder", type=Path, help="where the store is made, and removed again")
     options.add_argument("--json", type=Path)
     chosen = options.parse_args()
+    if chosen.fill:
+        folder, first, end = chosen.fill
+        asyncio.run(_filler(folder, int(first), int(end)))
+        return
     with tempfile.TemporaryDirectory(prefix="saga-waiting-", dir=chosen.folder) as folder:
-        figures = asyncio.run(measure(folder, chosen.sagas, chosen.idle, chosen.events))
+        figures = asyncio.run(measure(folder, chosen.sagas, chosen.fillers, chosen.idle, chosen.events))
     for name, value in figures.items():
         print(f"  {name}: {value}")
     if chosen.json:

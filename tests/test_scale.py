@@ -90,7 +90,20 @@ def test_the_short_form_measures_one_and_three_shards(tmp_path: Path) -> None:
 def test_the_short_form_fills_a_store_with_sagas_that_wait(tmp_path: Path) -> None:
     """All of them are live and none is driven; those that get their event complete; the figures are for people."""
     out = tmp_path / "waiting.json"
-    sizes = ["--sagas", "60", "--idle", "0.1", "--events", "2", "--folder", str(tmp_path), "--json", str(out)]
+    sizes = [
+        "--sagas",
+        "60",
+        "--fillers",
+        "2",
+        "--idle",
+        "0.1",
+        "--events",
+        "2",
+        "--folder",
+        str(tmp_path),
+        "--json",
+        str(out),
+    ]
     command = [sys.executable, str(ROOT / "benchmarks" / "waiting.py"), *sizes]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ})
     assert ran.returncode == 0, ran.stderr
