@@ -18,7 +18,13 @@ from tests.scenarios.player import Process
 Do = Callable[[Coordinator, str], Awaitable[Any]]
 POLICY = {
     "rules": [
-        {"name": "large", "verdict": "ask", "tools": ["pay"], "when": [{"param": "amount", "op": ">", "value": 100}]}
+        {
+            "name": "large",
+            "verdict": "ask",
+            "tools": ["pay"],
+            "when": [{"param": "amount", "op": ">", "value": 100}],
+            "expires_s": 315_360_000,  # what is written is answered years later
+        }
     ]
 }
 OPTIONS: dict[str, Any] = {"tools": world.TOOLS, "on_escalation": (), "policy": POLICY, "keep_finished_s": 0}
