@@ -294,7 +294,7 @@ def takes_all_of_the_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_nothing_of_what_came_in_vain(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(listening, "late_call", lambda *_: None)
+    patch.setattr(listening, "late_call", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize(

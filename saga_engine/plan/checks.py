@@ -11,6 +11,7 @@ from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.draft import CheckedParams
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
+from saga_engine.plan.kinds import check_kind, check_pivot
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
@@ -52,12 +53,12 @@ def examine(made: Draft) -> None:
                 _check_secrets(made, step)
     acyclic = _check_order(made)
     for step in made.steps:
-        _check_kind(made, step)
+        check_kind(made, step)
         if step.index >= made.check_from:
             check_options(made, step)
             if step.index in made.each:
                 check_each(made, step)
-    _check_pivot(made, acyclic=acyclic)
+    check_pivot(made, acyclic=acyclic)
     _check_children(made)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
@@ -535,75 +536,6 @@ def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[
                 message = f"{cut(place.text, 120)}: step {place.step} may not have run when step {step.key} is undone"
                 hint = f"bind the output of step {step.key}, or make step {step.key} depend on step {place.step}"
                 made.problems.add("rollback-needs-output", (*path, *place.path), message, hint)
-
-
-# --- kinds ---------------------------------------------------------------------------------------------------------
-
-
-def _check_kind(made: Draft, step: CompiledStep) -> None:
-    written, path = made.plan.steps[step.index], ("steps", step.index)
-    checked = step.index >= made.check_from
-    reads = checked and step.spec is not None and step.spec.effect == "read"
-    if written.rollback is not None and (reads or step.kind == "read"):
-        message = f"step {step.key} reads, so there is nothing to undo"
-        made.problems.add("rollback-on-read", (*path, "rollback"), message, "remove the rollback")
-    elif written.rollback is not None and step.kind in {"irreversible", "pivot", "retriable", "compensation"}:
-        message = f"a {step.kind} step is never undone, but this one has a rollback"
-        made.problems.add("kind-contradiction", (*path, "kind"), message, "remove the kind or the rollback")
-    if not checked or step.spec is None or step.kind == "compensation":
-        return
-    if written.kind == "read" and not reads:
-        message = f"the kind of the step is 'read', but its tool {cut(step.tool, 80)} writes"
-        hint = "remove the kind, or declare the tool with effect='read'"
-        made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
-    elif written.kind in {"compensatable", "irreversible"} and reads:
-        message = f"the kind of the step is '{written.kind}', but its tool {cut(step.tool, 80)} only reads"
-        made.problems.add("kind-contradiction", (*path, "kind"), message, "remove the kind")
-    elif step.kind == "compensatable" and step.rollback is None and step.spec.semantic in {None, "never"}:
-        hint = (
-            'add a rollback, register an undo for its tool, set "kind": "pivot" and move it behind all steps that can '
-            'be undone, or "kind": "irreversible" if its effect may remain when the rest is undone'
-        )
-        if written.kind is None:
-            message = f"step {step.key} calls {cut(step.tool, 80)}, which writes and has no undo"
-            made.problems.add("rollback-missing", path, message, hint)
-        else:
-            message = f"the kind of step {step.key} is 'compensatable', but it has no undo"
-            made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
-
-
-def _check_pivot(made: Draft, *, acyclic: bool) -> None:
-    wanted = [step for step in made.steps if step.key not in made.dropped]
-    pivots = [step for step in wanted if step.kind == "pivot"]
-    for second in pivots[1:]:
-        message = f"a plan has at most one pivot, and step {pivots[0].key} is one already"
-        hint = (
-            f"if it can be undone, remove its kind and give it a rollback; if it may follow step {pivots[0].key} and "
-            'be repeated until it succeeds, set "kind": "retriable" and make it depend on that step; if its effect may '
-            'remain when the rest is undone, set "kind": "irreversible"'
-        )
-        made.problems.add("pivot-second", ("steps", second.index, "kind"), message, hint)
-    if not acyclic:
-        return  # a cycle has no before and after
-    before: set[int] = set()
-    after: set[int] = set()
-    if pivots:
-        deps = [step.deps for step in made.steps]
-        before = graph.reach(pivots[0].index, deps)
-        after = graph.reach(pivots[0].index, graph.dependents(deps))
-    for step in wanted:
-        if step.kind == "retriable" and step.index not in after:
-            message = f"step {step.key} is retriable, but no pivot comes before it"
-            hint = (
-                "if it can be undone, remove its kind and give it a rollback (or register an undo for its tool); if it "
-                'cannot, make it depend on the pivot, or set "kind": "irreversible" if its effect may remain when the '
-                "rest is undone"
-            )
-            made.problems.add("kind-retriable-before-pivot", ("steps", step.index, "kind"), message, hint)
-        elif pivots and step.kind == "compensatable" and step.index not in before and step.index not in made.guessed:
-            message = f"step {step.key} can be undone, but it may run after step {pivots[0].key}, the pivot"
-            hint = 'move the pivot last: make it depend on every step that can be undone; or set "kind": "retriable"'
-            made.problems.add("pivot-not-last", ("steps", step.index), message, hint)
 
 
 def _check_children(made: Draft) -> None:

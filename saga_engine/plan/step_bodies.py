@@ -110,7 +110,15 @@ def _one_of_three(schema: dict[str, Any]) -> None:
     schema["oneOf"] = [{"required": [word]} for word in ("event", *SEVERAL)]
 
 
-_Several = Annotated[tuple[AwaitedEvent, ...], Field(min_length=1, max_length=MAX_EVENTS), BeforeValidator(listed)]
+def _counted(schema: dict[str, Any]) -> None:
+    """Bounds of a list, which pydantic takes for those of a text behind the conversion of the list."""
+    for each in schema["anyOf"]:
+        if "minLength" in each:
+            each |= {"minItems": each.pop("minLength"), "maxItems": each.pop("maxLength")}
+
+
+# The bounds come last: an event that is wrong would else be missing, too.
+_Several = Annotated[tuple[AwaitedEvent, ...], BeforeValidator(listed), Field(min_length=1, max_length=MAX_EVENTS)]
 
 
 class Wait(Model, frozen=True, json_schema_extra=_one_of_three):
@@ -120,10 +128,15 @@ class Wait(Model, frozen=True, json_schema_extra=_one_of_three):
         None, description="The name of the event: letters, digits, '.', '_', ':' and '-'."
     )
     first: _Several | None = Field(
-        None, description="In place of an event: several; the first one that comes ends the wait."
+        None,
+        description="In place of an event: several; the first one that comes ends the wait.",
+        json_schema_extra=_counted,
     )
     all_of: _Several | None = Field(
-        None, alias="all", description="In place of an event: several; the wait ends when all of them have come."
+        None,
+        alias="all",
+        description="In place of an event: several; the wait ends when all of them have come.",
+        json_schema_extra=_counted,
     )
     key: str | int | None = Field(
         None, description="Which of these events: a text or a whole number. It may bind. Default: the saga's id."

@@ -124,7 +124,7 @@ class Walk:
             name, _, value = words.pop(0).partition("=")
             given[name] = value
         env = {name: value for name, value in os.environ.items() if not name.startswith(("SAGA_", "PYTEST_ADD"))}
-        return words, env | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1", **given}
+        return words, env | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1", "USER": "ada", **given}
 
     def _run(self, command: str) -> tuple[int, str]:
         words, env = self._words(command)
