@@ -69,12 +69,7 @@ def compile_plan(
 
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
-    if not input_unknown:
-        return prepare_plan(plan, catalog, input=input, undos=undos, reads=reads).compiled
-    check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
-    made = draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child)
-    made.problems.ignore("binding-input-missing")
-    return compile_draft(made)
+    return prepare_plan(plan, catalog, input=input, undos=undos, reads=reads, input_unknown=input_unknown).compiled
 
 
 class Prepared(NamedTuple):
@@ -113,10 +108,13 @@ def prepare_plan(
     input: Mapping[str, Any] | None = None,  # noqa: A002
     undos: Mapping[str, str] | None = None,
     reads: Collection[str] | None = None,
+    input_unknown: bool = False,
 ) -> Prepared:
     """``compile_plan`` for many inputs. The arguments and errors are those of :func:`compile_plan`."""
     check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
     made = draft(plan, catalog, input, undos, reads, check_from=check_from, child=compile_child)
+    if input_unknown:
+        made.problems.ignore("binding-input-missing")
     return Prepared(compile_draft(made), made)
 
 
