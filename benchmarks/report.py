@@ -144,19 +144,23 @@ def targets(result: dict[str, Any]) -> str:
         rows.append([what, aim, f"{number(value)}{unit}", "yes" if met else "no"])
 
     floor = ratios.get("floor", {})
-    row("durable steps/s", "≥ 45 % of the floor", 100 * floor["steps_per_s"], " %", least=45)
-    for name, aim in (("agent-saga", 3), ("restate", 15)):
+    row("durable steps/s", "≥ 50 % of the floor", 100 * floor["steps_per_s"], " %", least=50)
+    for name, aim in (("agent-saga", 4), ("restate", 20)):
         if name in ratios:
             title = result["entrants"][name]["title"]
             row("durable steps/s", f"≥ {aim} × {title}", ratios[name]["steps_per_s"], " ×", least=aim)
     row("compensating sagas/s", "≥ 45 % of the floor", 100 * floor["compensating_sagas_per_s"], " %", least=45)
-    row("latency of sequential sagas", "≤ 1.5 × the floor", floor["sequential_ms"], " ×", most=1.5)
-    cpu = ours["median"]["cpu_s_per_1000_steps"]
-    row("CPU per 1,000 steps, client and server", "≤ 0.06 s", cpu, " s", most=0.06)
+    row("latency of sequential sagas", "≤ 1.25 × the floor", floor["sequential_ms"], " ×", most=1.25)
+    row("CPU per step, client and server", "≤ 3 × the floor", floor["cpu_s_per_1000_steps"], " ×", most=3)
     lengths = ours.get("ms_per_step_by_length", {})
     if lengths.get("10000"):
         grown = lengths["10000"] / lengths["10"]
         row("cost of a step at 10,000 steps in one saga", "≤ 1.2 × that at 10", grown, " ×", most=1.2)
+    resumed = lives.get("resume", {}).get("10000")
+    if resumed:
+        # A saga of the floor is one append for each of its three steps, and one for its end.
+        append = result["entrants"]["floor"]["median"]["sequential_ms"] / 4
+        row("resume of a saga of 10,000 steps", "≤ 500 × one durable append", resumed / append, " ×", most=500)
     memory = lives.get("memory", {})
     if "driven" in memory:
         client = memory["driven"]["resident_bytes"] / 1024
@@ -176,7 +180,7 @@ def targets(result: dict[str, Any]) -> str:
             row(what, f"all resumed within lease + 5 s = {limit:.0f} s", flight[way]["last_s"], " s", most=limit)
     workers = lives.get("workers", {})
     if "busy" in workers:
-        row("4 workers compared with 1, store not saturated", "≥ 1.7 ×", workers["busy"]["ratio"], " ×", least=1.7)
+        row("4 workers compared with 1, store not saturated", "≥ 1.8 ×", workers["busy"]["ratio"], " ×", least=1.8)
     lines = [["metric", "target", "measured", "met"], ["---"] * 4, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

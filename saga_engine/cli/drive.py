@@ -106,13 +106,19 @@ def drive_any(
         return asyncio.run(_drive(sagas_there(settings, tools, progress), settings, work, progress))
 
 
-def run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
-    """Run what lasts: on uvloop if it is installed, and with the objects loaded so far frozen for the collector."""
+def freeze_loaded() -> None:
+    """Freeze what is loaded for the garbage collector: its full collections visit every object that is not frozen."""
     import gc
-    import importlib.util
 
     gc.collect()
     gc.freeze()
+
+
+def run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
+    """Run what lasts: on uvloop if it is installed, and with the objects loaded so far frozen for the collector."""
+    import importlib.util
+
+    freeze_loaded()
     if importlib.util.find_spec("uvloop") is None:
         return asyncio.run(job)
     import uvloop

@@ -143,7 +143,7 @@ def _run(
     """``guards``: in place of what the settings configure; ``fill``: submits sagas before the server listens."""
     import asyncio
 
-    from saga_engine.cli.drive import configured, on_stop_signals, store_opened
+    from saga_engine.cli.drive import configured, freeze_loaded, on_stop_signals, store_opened
     from saga_engine.cli.limits import limits_of
     from saga_engine.cli.output import data, note
     from saga_engine.cli.progress import Progress
@@ -190,6 +190,7 @@ def _run(
                     working.cancel()
                     await asyncio.wait([working])
 
+    freeze_loaded()
     with progress.reported_logs():
         try:
             asyncio.run(run())

@@ -20,7 +20,7 @@ class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
     brief: Any = None
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True, gc=False):
     """The base of all records. ``v`` is the version of the record's meaning; it is omitted while it is 1."""
 
     at: int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -126,7 +127,7 @@ class Backward(NamedTuple):
 Phase = Literal["forward"] | Replanning | Turning | Backward
 
 
-class CallState(msgspec.Struct, eq=False):
+class CallState(msgspec.Struct, eq=False, gc=False):
     """One step in one direction: its attempts and their known outcomes.
 
     ``attempt`` counts all attempts, ``not_made`` those of them that called nothing (an operator was asked first, the
@@ -162,10 +163,15 @@ class CallState(msgspec.Struct, eq=False):
         self.called_at = 0
 
 
-class StepState(msgspec.Struct, eq=False):
+_NOTHING_CAME: Final[Mapping[int, Came]] = MappingProxyType({})
+
+
+class StepState(msgspec.Struct, eq=False, gc=False):
     """One step: its status, its output, and what it still waits for in either direction.
 
-    (A struct, because a saga has many and each starts alike: it is made in a tenth of the time of a class with slots.)
+    (A struct, because a saga has many and each starts alike: it is made in a tenth of the time of a class with slots.
+    Its defaults are immutable and shared, because a list or dict for each step would cost memory and garbage
+    collection in every saga, although few need it.)
     """
 
     waits: int  # dependencies that have not succeeded yet
@@ -190,10 +196,10 @@ class StepState(msgspec.Struct, eq=False):
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
     begun: int = 0  # how often it began to wait: an operator may have it begin anew
     event: str = ""  # the id of the event that ended its wait
-    came: dict[int, Came] = {}  # of a wait for several: the events that came, by their place in the plan
+    came: Mapping[int, Came] = _NOTHING_CAME  # of a wait for several: the events that came, by their place in the plan
     child: str = ""  # the saga that it started last, whose effects are its own
-    left: list[str] = []  # what remains of the sagas that it started: ids of their steps
-    hidden: list[str] = []  # texts in its output that no view shows
+    left: Sequence[str] = ()  # what remains of the sagas that it started: ids of their steps
+    hidden: Sequence[str] = ()  # texts in its output that no view shows
     semantic: Semantic | None = None  # None: no model has answered about it
     settled: bool = False  # its dependents may start: it happened, was skipped, or failed and the saga goes on
 

@@ -75,7 +75,7 @@ def check(entry: Entry) -> None:
         raise ValueError(f"{entry.saga_id}: {entry.status!r} is no status of a saga")
     if entry.keep_ms and entry.status not in SAGA_FINAL:
         raise ValueError(f"{entry.saga_id}: only a finished saga expires")
-    if not all(term and term.isprintable() for term in entry.terms):
+    if entry.terms and not (all(entry.terms) and "".join(entry.terms).isprintable()):
         raise ValueError(f"{entry.saga_id}: a term is a printable text")
     if entry.due_ms and not (entry.release or (entry.creation and not entry.creation.owned)):
         raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
