@@ -138,6 +138,8 @@ end
 
 -- The pending writes to the sorted sets: for each key the score of each id, false for 'remove'.
 local scores = {}
+-- The postings of new sagas, by the key of their index, as the arguments of a ZADD: nothing else writes the same ones.
+local postings = {}
 
 local function score(key, id, value)
   local of_key = scores[key]
@@ -155,6 +157,9 @@ local function in_pieces(command, key, values)
 end
 
 local function write_scores()
+  for key, of_key in pairs(postings) do
+    in_pieces('ZADD', key, of_key)
+  end
   for key, of_key in pairs(scores) do
     local there, gone = {}, {}
     for id, value in pairs(of_key) do
@@ -182,6 +187,22 @@ local function add_terms(tag, id, created, chosen)
   if #more > 0 then
     call('SET', tag .. 'terms:' .. id, known .. table.concat(more, '\n'))
   end
+end
+
+-- Those of a new saga: there are none yet to compare with, and none of an earlier saga with this name.
+local function set_terms(tag, id, key, created, chosen)
+  local search, after = tag .. 'search', '\0' .. created .. '\0' .. id
+  local of_key = postings[search]
+  if of_key == nil then
+    of_key = {}
+    postings[search] = of_key
+  end
+  local n = #of_key
+  for i = chosen.terms_from, chosen.terms_to do
+    of_key[n + 1], of_key[n + 2] = 0, ARGV[i] .. after
+    n = n + 2
+  end
+  call('SET', key, created .. '\n' .. table.concat(ARGV, '\n', chosen.terms_from, chosen.terms_to))
 end
 
 -- Index entries outlive their keys; each saga that ends removes some expired ones.
@@ -256,14 +277,15 @@ local function create(journal, head, n, first, last, chosen)
     return FULL
   end
   local values, messages, tally = tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id
-  local reserved = tag .. 'reserved:' .. id
-  if call('EXISTS', journal, values, messages, tally, reserved) > 0 then
+  local reserved, terms = tag .. 'reserved:' .. id, tag .. 'terms:' .. id
+  if call('EXISTS', journal, values, messages, tally, reserved, terms) > 0 then
     local for_whom = call('HMGET', reserved, 'digest', 'of')
     if for_whom[1] and for_whom[1] ~= chosen.digest then
       return '!' .. (for_whom[2] or '')
     end
     -- Otherwise leftovers of an earlier saga with this name would become part of this one.
     call('DEL', journal, values, messages, tally, reserved)
+    forget_terms(tag, id, shared)
   end
   local status = chosen.status or 'PENDING'
   -- A saga may have ended by its first write: even its first step could not be called.
@@ -280,8 +302,7 @@ local function create(journal, head, n, first, last, chosen)
   end
   score(tag .. 'index:' .. status, id, now)
   if chosen.terms_from then
-    forget_terms(tag, id, shared) -- of an earlier saga with this name
-    add_terms(tag, id, string.format('%013d', now), chosen)
+    set_terms(tag, id, terms, string.format('%013d', now), chosen)
     if chosen.asks then
       score(tag .. 'search', posting(ASKS, string.format('%013d', now), id), 0)
     end
@@ -307,8 +328,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     return NO_HEAD
   end
   local tag, id = parts(head)
-  local messages = tag .. 'messages:' .. id
-  local waiting = found[4] and call('LLEN', messages) or 0
+  local waiting = found[4] and call('LLEN', tag .. 'messages:' .. id) or 0
   if found[1] ~= epoch then
     return FENCED + 8 * waiting
   end
@@ -337,7 +357,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   store_values(tag, id, chosen)
   push(journal, first, last)
   if chosen.consumed then
-    call('LTRIM', messages, chosen.consumed, -1)
+    call('LTRIM', tag .. 'messages:' .. id, chosen.consumed, -1)
     waiting = math.max(waiting - chosen.consumed, 0)
     if waiting == 0 then
       shared('SREM', tag .. 'wake:' .. owner, id)
