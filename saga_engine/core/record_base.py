@@ -21,7 +21,10 @@ class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True, gc=False):
-    """The base of all records. ``v`` is the version of the record's meaning; it is omitted while it is 1."""
+    """The base of all records. ``v`` is the version of the record's meaning; it is omitted while it is 1.
+
+    (No garbage collection: what a record holds came as JSON and never refers back to it, so it is in no cycle.)
+    """
 
     at: int
     v: int = 1
