@@ -170,8 +170,8 @@ class StepState(msgspec.Struct, eq=False, gc=False):
     """One step: its status, its output, and what it still waits for in either direction.
 
     (A struct, because a saga has many and each starts alike: it is made in a tenth of the time of a class with slots.
-    Its defaults are immutable and shared, because a list or dict for each step would cost memory in every saga, although
-    few need it. The garbage collector need not visit it: nothing that it holds refers back to it.)
+    Its defaults are immutable and shared, because a list or dict for each step would cost memory in every saga,
+    although few need it. The garbage collector need not visit it: nothing that it holds refers back to it.)
     """
 
     waits: int  # dependencies that have not succeeded yet
