@@ -31,7 +31,7 @@ def python_of(home: Path, entrant: Entrant, say: Callable[[str], None] = print) 
     folder = home / "venv" / entrant.environment
     python = folder / "bin" / "python"
     stamp = folder / ".installed"
-    wanted = "\n".join(entrant.packages)
+    wanted = "\n".join([sys.version, *entrant.packages])  # all run on the interpreter that runs the engine
     if not (stamp.exists() and stamp.read_text() == wanted):
         say(f"{entrant.name}: installing {', '.join(entrant.packages)}")
         shutil.rmtree(folder, ignore_errors=True)
