@@ -196,3 +196,14 @@ async def test_a_dead_owner_is_fenced_before_its_sagas_are_looked_for(store, raw
     late = Entry("s2", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     acks = (await store.append("A", [Entry("s1", 1, 1, [b"late"], "PENDING"), late])).acks
     assert [ack.code for ack in acks] == ["fenced", "fenced"]
+
+
+async def test_the_index_keeps_nothing_of_an_earlier_saga(store, raw, namespace):
+    """Its head is gone, and nobody searched or purged before a saga with its name begins: only the new terms are there."""
+    entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
+    assert (await store.append("A", [entry._replace(terms=["*", "tag:old"])])).acks == [Ack("ok")]
+    raw.delete(*raw.keys(f"{namespace}:*:journal:s1"), *raw.keys(f"{namespace}:*:head:s1"))
+    assert (await store.append("A", [entry._replace(terms=["*", "tag:new"])])).acks == [Ack("ok")]
+    [index] = raw.keys(f"{namespace}:*:search")
+    assert {member.split("\0")[0] for member in raw.zrange(index, 0, -1)} == {"*", "tag:new"}
+    assert raw.zcard(index) == len(["*", "tag:new"])
