@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,9 +29,11 @@ def import_openapi(words: Sequence[str], *, base_url: str | None, only: Sequence
     from saga_engine.cli.output import data, document, note, shown
     from saga_engine.sources.openapi import draft_tables
     from saga_engine.sources.openapi.document import parse
+    from saga_engine.sources.openapi.files import beside
 
     source = words[1]
-    draft = draft_tables(parse(_text(source), source), base_url=base_url, only=only)
+    read = beside(source, _fetched)
+    draft = draft_tables(parse(_text(source), source, read), base_url=base_url, only=only)
     if not draft.tables and draft.left_out:
         first = draft.left_out[0]
         raise SettingInvalid(
@@ -45,6 +48,8 @@ def import_openapi(words: Sequence[str], *, base_url: str | None, only: Sequence
     data("\n".join([heading, "", *(table.toml for table in draft.tables)]).rstrip())
     for left in draft.left_out:
         note(f"left out: {shown(left.operation)}: {shown(left.why)}")
+    for what, count in Counter(what for table in draft.tables for what in {kind for kind, _ in table.without}).items():
+        note(f"{count} of the tools {'has' if count == 1 else 'have'} to leave out {shown(what)}")
     count = len(draft.tables)
     note(f"{count} tool{'' if count == 1 else 's'} drafted, {len(draft.left_out)} operations left out")
     return exit_codes.COMPLETED

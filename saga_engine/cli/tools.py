@@ -106,9 +106,11 @@ def _listed(settings: Settings, name: str | None, *, lint: bool, stats: bool, as
     findings: list[Finding] | None = None
     with stdout_kept_clean():
         if lint:
+            from saga_engine.sources.http.lint import findings as http_findings
             from saga_engine.tools.lint import lint as linted
 
-            findings = [finding for finding in linted(registry) if name is None or finding.tool == name]
+            all_ = (*linted(registry), *http_findings(registry))
+            findings = [finding for finding in all_ if name is None or finding.tool == name]
         numbers = _counted(registry, _numbers(settings, names)) if stats else None
     if as_json:
         document(_document(registry, names, findings, numbers))

@@ -155,7 +155,7 @@ def test_what_a_document_cannot_say_is_a_comment() -> None:
     assert '# undo = "delete_order"   # delete_order may be it' in text["create_order"]
     assert '# key = { header = "Idempotency-Key" }' in text["change_order"]
     assert "undo" not in text["list_orders"]
-    assert "The optional parameter filter is left out" in text["list_orders"]
+    assert "# Left out: an optional parameter that is not one plain value: filter" in text["list_orders"]
 
 
 def test_what_cannot_be_declared_is_told() -> None:
@@ -163,7 +163,7 @@ def test_what_cannot_be_declared_is_told() -> None:
     draft = drafted()
     assert {left.operation: left.why for left in draft.left_out} == {
         "DELETE /orders/{missing}": "its path has {missing}, which is no parameter",
-        "PUT /picture": "its body is image/png; a table sends JSON or a form",
+        "PUT /picture": "it needs a body of image/png; a table sends JSON or a form",
     }
     assert len(draft.tables) == 5
 

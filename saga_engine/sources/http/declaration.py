@@ -18,7 +18,7 @@ from saga_engine.sources.http.call import HttpCall
 from saga_engine.sources.http.endpoint import Endpoint, KeyPlace, Reads
 from saga_engine.sources.http.failures import failure_of
 from saga_engine.sources.http.table import HttpTable, Method
-from saga_engine.sources.http.templates import ABSENT, KEY, Text, parse_json, parse_text, texts_of
+from saga_engine.sources.http.templates import ABSENT, KEY, Style, Text, parse_json, parse_text, texts_of
 from saga_engine.sources.tables import COMPOSED, Fields, image_options, shared_options
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.limits import template_fields
@@ -97,6 +97,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         headers=templates.headers,
         body=templates.body,
         form=templates.form,
+        styles=_styles(it, {name for name, _ in (*url.query, *templates.query, *(templates.form or ()))}),
         key=key,
         defaults=_defaults(schema),
         statuses=_statuses(
@@ -265,6 +266,16 @@ def _pairs(it: Fields, field: str) -> tuple[tuple[str, Text], ...] | None:
             it.refuse(field, f"has {name!r}, which must be a text")
         found.append((name, _text(it, field, str(value))))
     return tuple(found)
+
+
+def _styles(it: Fields, fields: set[str]) -> dict[str, Style]:
+    table = it.table("styles") or {}
+    for name, style in table.items():
+        if name not in fields:
+            it.refuse("styles", f"name {name!r}, which is no field of query or form")
+        if style not in get_args(Style):
+            it.refuse("styles", f"have {name} = {style!r}", f"one of: {', '.join(get_args(Style))}")
+    return table
 
 
 def _text(it: Fields, field: str, source: str) -> Text:

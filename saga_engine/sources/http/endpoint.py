@@ -17,14 +17,15 @@ from saga_engine.sources.http.templates import (
     ABSENT,
     KEY,
     Param,
+    Style,
     Text,
     Unfit,
     Values,
     encoded,
     fill_json,
     header_value,
+    pairs_of,
     path_piece,
-    query_values,
     texts_of,
 )
 from saga_engine.tools.trace_context import sent_on
@@ -41,9 +42,9 @@ class Endpoint:
     """The request and answer parts of an ``[http.NAME]`` table.
 
     ``path``: its segments between slashes. ``query``: names and values. ``body``: a JSON template, ``ABSENT`` if there
-    is none; or ``form``. ``key``: the place and name of the idempotency key. ``missing``: the params that have a
-    default. ``answer``: how the body of a done answer is read. ``absent_output``: the output that means that there is
-    nothing. Times are in seconds.
+    is none; or ``form``. ``styles``: how a field of the query or the form is written. ``key``: the place and name of
+    the idempotency key. ``missing``: the params that have a default. ``answer``: how the body of a done answer is
+    read. ``absent_output``: the output that means that there is nothing. Times are in seconds.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Endpoint:
     headers: tuple[tuple[str, Text], ...] = ()
     body: Any = ABSENT
     form: tuple[tuple[str, Text], ...] | None = None
+    styles: Mapping[str, Style] = field(default_factory=dict)
     key: tuple[KeyPlace, str] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     statuses: Statuses = field(default_factory=Statuses)
@@ -97,7 +99,7 @@ class Made:
 
 def make_request(it: Endpoint, values: Values) -> Made:
     """Fill an endpoint's templates. Raises ``Unfit`` and ``SecretMissing``; nothing has been sent then."""
-    pairs = [(name, value) for name, text in it.query for value in query_values(text, values)]
+    pairs = list(_pairs(it, it.query, values))
     if it.key is not None and it.key[0] == "query":
         pairs.append((it.key[1], values.text(_KEY)))
     target = "/" + "/".join(path_piece(piece, values) for piece in it.path)
@@ -105,6 +107,11 @@ def make_request(it: Endpoint, values: Values) -> Made:
         target += "?" + "&".join(f"{encoded(name)}={encoded(value)}" for name, value in pairs)
     kind, body = _body(it, values)
     return Made(target, tuple(_headers(it, values, kind, body)), body)
+
+
+def _pairs(it: Endpoint, templates: tuple[tuple[str, Text], ...], values: Values) -> Iterator[tuple[str, str]]:
+    for name, text in templates:
+        yield from pairs_of(name, text, values, it.styles.get(name, "repeat"))
 
 
 def _headers(it: Endpoint, values: Values, kind: str, body: bytes | None) -> Iterator[tuple[str, str]]:
@@ -137,7 +144,7 @@ def _headers(it: Endpoint, values: Values, kind: str, body: bytes | None) -> Ite
 
 def _body(it: Endpoint, values: Values) -> tuple[str, bytes | None]:
     if it.form is not None:
-        pairs = [(name, value) for name, text in it.form for value in query_values(text, values)]
+        pairs = list(_pairs(it, it.form, values))
         if it.key is not None and it.key[0] == "body":
             pairs.append((it.key[1], values.text(_KEY)))
         text = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in pairs)

@@ -18,11 +18,13 @@ class HttpTable(ToolTable):
     """An HTTP endpoint as a tool. Its templates have ``{name}`` for a param and ``$secret.NAME`` for a secret.
 
     ``url``: ``http://`` or ``https://``; a template whose host and port are constant. ``method``: that of the request.
-    ``query``, ``headers``: tables of templates. ``body``: a JSON template. ``form``: in place of ``body``: a table of
-    templates, sent urlencoded. ``params``: a type of JSON for each param, or a table with ``type`` and other words of
-    JSON Schema; required without ``default`` and ``optional = true``; ``sensitive = true`` hides its values.
-    ``input_schema``: JSON Schema in place of ``params``. ``key``: the place of the idempotency key:
-    ``{ header = NAME }``, ``{ query = NAME }``, ``{ body = NAME }`` or ``{ url = true }``, and ``ttl_s``: for how long
+    ``query``, ``headers``: tables of templates. ``body``: a JSON template. ``form``: in place of ``body``: a table
+    of templates, sent urlencoded. ``styles``: how a list or an object of a field in ``query`` or ``form`` is
+    written: ``repeat`` (the default: a list repeats the field), ``comma``, ``space``, ``pipe``, ``brackets``
+    (``filter[state]=open``), ``json``. ``params``: a type of JSON for each param, or a table with ``type`` and
+    other words of JSON Schema; required without ``default`` and ``optional = true``; ``sensitive = true`` hides its
+    values. ``input_schema``: JSON Schema in place of ``params``. ``key``: the place of the idempotency key: ``{
+    header = NAME }``, ``{ query = NAME }``, ``{ body = NAME }`` or ``{ url = true }``, and ``ttl_s``: for how long
     the endpoint remembers it.
     ``effect``: by default ``read`` for ``GET`` and ``HEAD``, else ``write``.
     ``done``, ``not_done``, ``unknown``: statuses that mean that the call was done, was not done, or is in doubt; each
@@ -32,9 +34,10 @@ class HttpTable(ToolTable):
     list replaces the default.
     ``answer``: how the body is read: ``text`` for ``{"text": …}``, ``none`` to ignore it. ``accept_any_content_type``:
     read the body whatever ``Content-Type`` says. ``output``: a path (JSONPath) to the part that is the output; by
-    default all of it. ``output_schema``: JSON Schema of the output. ``absent_output``: the output of a probe that means
-    'there is nothing'. ``failed``: finds an error in a response: ``path``, and optionally ``is``, ``message``, ``code``
-    and ``retryable``. ``max_response_bytes``: the size of a response, as sent and as decoded.
+    default all of it. ``output_schema``: JSON Schema of the output. ``absent_output``: the output of a probe that
+    means 'there is nothing'. ``failed``: finds an error in a response: ``path``, and optionally ``is``, ``is_not``,
+    ``unless``, ``message``, ``code`` and ``retryable``; ``false`` says that there is none to find.
+    ``max_response_bytes``: the size of a response, as sent and as decoded.
     ``connect_timeout_s``: the time to connect, with name resolution and TLS. ``read_timeout_s``: the time of each
     silence after that. ``follow_redirects``: for ``GET`` and ``HEAD`` that read: at most 5, on the same host.
     ``allow_private``: the tool may call addresses that are not public. ``ca_file``: the certificate of the authority to
@@ -47,6 +50,7 @@ class HttpTable(ToolTable):
     headers: Mapping[str, Any] | None = None
     body: Any = None
     form: Mapping[str, Any] | None = None
+    styles: Mapping[str, Any] | None = None
     params: Mapping[str, Any] | None = None
     input_schema: Mapping[str, Any] | None = None
     key: Mapping[str, Any] | None = None
@@ -65,7 +69,7 @@ class HttpTable(ToolTable):
     output: str | None = None
     output_schema: Mapping[str, Any] | None = None
     absent_output: Any = None
-    failed: Mapping[str, Any] | None = None
+    failed: Mapping[str, Any] | bool | None = None
     max_response_bytes: int = 10_000_000
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 30.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from saga_engine.errors import SecretMissing
@@ -173,19 +173,50 @@ def path_piece(piece: Text, values: Values) -> str:
     return values.text(piece, encoded)
 
 
-def query_values(text: Text, values: Values) -> Iterator[str]:
-    """The values of one name of a query: none for a param without a value, several for a list. Raises ``Unfit``."""
+#: How a value of a query or a form that is not plain is written.
+Style = Literal["repeat", "comma", "space", "pipe", "brackets", "json"]
+_BETWEEN: Final[Mapping[Style, str]] = {"comma": ",", "space": " ", "pipe": "|"}
+
+
+def pairs_of(field: str, text: Text, values: Values, style: Style = "repeat") -> Iterator[tuple[str, str]]:
+    """The pairs of a query or a form that one template makes; none for a param without a value. Raises ``Unfit``.
+
+    A list repeats the field, or is one value with a character ``between`` its items. ``brackets`` names each value
+    inside an object or a list by its place, as in ``filter[state]`` and ``items[0][price]``; ``json`` writes the whole.
+    """
     name = text.whole
     if name is None:
-        yield values.text(text)
+        yield field, values.text(text)
         return
     if not values.has(name):
         return
     value = values.param(name)
-    for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, dict | list) or item is None:
-            raise Unfit(f"the param {name!r} must be a plain value, or a list of these")
-        yield as_text({name: item}, name)
+    if style == "brackets" and isinstance(value, dict | list):
+        for place, item in _inside(field, value):
+            yield place, as_text({name: item}, name)
+    elif style == "json" and isinstance(value, dict | list):
+        yield field, as_text({name: value}, name)
+    elif style in _BETWEEN and isinstance(value, list):
+        if value:
+            yield field, _BETWEEN[style].join(_plain(name, item) for item in value)
+    else:
+        for item in value if isinstance(value, list) else [value]:
+            yield field, _plain(name, item)
+
+
+def _plain(name: str, item: Any) -> str:
+    if isinstance(item, dict | list) or item is None:
+        raise Unfit(f"the param {name!r} must be a plain value, or a list of these")
+    return as_text({name: item}, name)
+
+
+def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Each plain value inside an object or a list, with its place in brackets; a null has none."""
+    if isinstance(value, dict | list):
+        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _inside(f"{place}[{step}]", item)
+    elif value is not None:
+        yield place, value
 
 
 # --- headers -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An OpenAPI document: read, checked for its version, with its references resolved.
+"""An OpenAPI document: checked for its version, with its references resolved.
 
 It comes from the network: it may be of any shape, refer to itself, or grow without end when its references are
 followed.
@@ -8,14 +8,15 @@ Source: the OpenAPI Specification 3.0.4 and 3.1.1.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.plan.values import printable
+from saga_engine.sources.openapi.files import Files, Read, Unread, loaded
 
 _METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
 _SERVED: Final = re.compile(r"3\.[01](?:\.|$)")
@@ -26,12 +27,18 @@ _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path, with the parameters that all methods of the path share."""
+    """One method of one path, with the parameters that all methods of the path share.
+
+    ``servers``: those of the operation, else of its path, else of the document. ``unread``: why a part without which it
+    cannot be called is not known; empty if all of it is.
+    """
 
     path: str
     method: str
     body: Mapping[str, Any]
     parameters: tuple[Mapping[str, Any], ...]
+    servers: tuple[Any, ...] = ()
+    unread: str = ""
 
     @property
     def word(self) -> str:
@@ -42,9 +49,12 @@ class Operation:
 class Document:
     """A document that has been parsed. ``source``: its file or URL, for messages and relative addresses."""
 
-    def __init__(self, root: Mapping[str, Any], source: str) -> None:
+    def __init__(self, root: Mapping[str, Any], source: str, read: Read | None = None) -> None:
         self._root = root
         self._source = source
+        self._files = Files(root, source, read)
+        #: Whether words beside a ``$ref`` count (3.1), or are ignored (3.0).
+        self.siblings_count = not str(root.get("openapi")).startswith("3.0")
 
     @property
     def title(self) -> str:
@@ -53,44 +63,74 @@ class Document:
         return " ".join(str(info[key]) for key in ("title", "version") if info.get(key)) or "an API without a title"
 
     def resolved(self, value: Any) -> Mapping[str, Any]:
-        """What a value or the reference in it stands for; empty if that is no object, or is not in the document."""
+        """What a value or the reference in it stands for; empty if that is no object, or cannot be read."""
+        return self._followed(value)[0]
+
+    def unread(self, value: Any) -> str:
+        """Why the reference in a value leads to no object; empty if it does, or if there is none."""
+        return self._followed(value)[1]
+
+    def _followed(self, value: Any) -> tuple[Mapping[str, Any], str]:
+        said = ""
         for _ in range(_REFS):
             if not isinstance(value, Mapping):
-                return {}
+                return {}, said and f"{said}, which is no object"
             ref = value.get("$ref")
             if not isinstance(ref, str):
-                return value
-            value = self._at(ref)
-        return {}
+                return value, ""
+            said = f"it refers to {printable(ref.removeprefix('#') or ref, 100)}"
+            try:
+                value = self._files.at(ref)
+            except Unread as error:
+                return {}, f"{said}: {error}"
+        return {}, f"{said}, which refers to itself"
 
     def operations(self) -> Iterator[Operation]:
-        """All operations in the order of the document."""
+        """All operations in the order of the document; one whose path or body cannot be read says so."""
         for path, item in mapping(self._root.get("paths")).items():
-            given = self.resolved(item)
+            given, unread = self._followed(item)
+            if unread:
+                yield Operation(str(path), "any", {}, (), (), unread)
             shared = self._parameters(given)
             for method in _METHODS:
-                body = mapping(given.get(method))
-                if body:
+                body, unread = self._followed(given.get(method))
+                if body or unread:
                     own = self._parameters(body)
                     named = [(each.get("in"), each.get("name")) for each in own]
                     rest = [each for each in shared if (each.get("in"), each.get("name")) not in named]
-                    yield Operation(str(path), method, body, (*rest, *own))
+                    yield Operation(str(path), method, body, (*rest, *own), self._servers(body, given), unread)
+
+    def _servers(self, *holders: Mapping[str, Any]) -> tuple[Any, ...]:
+        for holder in (*holders, self._root):
+            servers = holder.get("servers")
+            if isinstance(servers, list) and servers:
+                return tuple(servers)
+        return ()
 
     def base_url(self, operation: Operation, given: str | None) -> str:
         """Where the paths begin, without a slash at the end; empty if the document does not say.
 
-        An operation's own servers come before those of the document; ``given`` replaces them all.
+        The servers of an operation come before those of its path, and these before those of the document; ``given``
+        replaces them all.
         """
-        if given is not None:
-            return given.rstrip("/")
-        servers = operation.body.get("servers") or self._root.get("servers")
-        first = mapping(servers[0]) if isinstance(servers, list) and servers else {}
+        return given.rstrip("/") if given is not None else self._address(operation.servers)
+
+    def elsewhere(self, operation: Operation) -> str:
+        """The host that an operation is served by, if it is not that of the document."""
+        here, there = (urlsplit(self._address(servers)).netloc for servers in (self._servers(), operation.servers))
+        return there if here and there != here else ""
+
+    def _address(self, servers: tuple[Any, ...]) -> str:
+        first = mapping(servers[0]) if servers else {}
         variables = mapping(first.get("variables"))
         url = _VARIABLE.sub(
             lambda name: str(mapping(variables.get(name[1])).get("default", name[0])), str(first.get("url", "/"))
         )
-        url = urljoin(self._source, url) if urlsplit(self._source).scheme in ("http", "https") else url
-        return url.rstrip("/") if urlsplit(url).scheme in ("http", "https") else ""
+        try:
+            url = urljoin(self._source, url) if urlsplit(self._source).scheme in ("http", "https") else url
+            return url.rstrip("/") if urlsplit(url).scheme in ("http", "https") else ""
+        except ValueError:
+            return ""
 
     def security(self, operation: Operation) -> list[dict[str, Mapping[str, Any]]]:
         """The alternatives of an operation, each with its schemes by name; none if it needs no credentials."""
@@ -102,22 +142,12 @@ class Document:
 
     def _parameters(self, of: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         listed = of.get("parameters")
-        return tuple(self.resolved(each) for each in listed) if isinstance(listed, list) else ()
+        return tuple(self._parameter(each) for each in listed) if isinstance(listed, list) else ()
 
-    def _at(self, ref: str) -> Any:
-        """The place that a reference names (RFC 6901); ``None`` if it is in another document or missing."""
-        if not ref.startswith("#/"):
-            return None
-        at: Any = self._root
-        for token in ref[2:].split("/"):
-            name = unquote(token).replace("~1", "/").replace("~0", "~")
-            if isinstance(at, list) and name.isdecimal() and int(name) < len(at):
-                at = at[int(name)]
-            elif isinstance(at, Mapping) and name in at:
-                at = at[name]
-            else:
-                return None
-        return at
+    def _parameter(self, each: Any) -> Mapping[str, Any]:
+        """A parameter, or in its place why it is not known: its request would be another without it."""
+        found, unread = self._followed(each)
+        return {"unread": unread} if unread else found
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -125,13 +155,13 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def parse(text: str, source: str) -> Document:
-    """A document from JSON or YAML.
+def parse(text: str, source: str, read: Read | None = None) -> Document:
+    """A document from JSON or YAML. ``read`` reads the other files that it refers to; without it none is read.
 
     Raises ``SettingInvalid`` if it is neither, if it is no OpenAPI document of version 3.0 or 3.1, or if it is YAML and
     PyYAML is not installed.
     """
-    root = _loaded(text, source)
+    root = loaded(text, source)
     if not isinstance(root, Mapping):
         raise SettingInvalid(f"{source} is no OpenAPI document: it is no object", source=source)
     if "swagger" in root:
@@ -147,40 +177,4 @@ def parse(text: str, source: str) -> Document:
             hint="versions 3.0 and 3.1 are read",
             source=source,
         )
-    return Document(root, source)
-
-
-def _loaded(text: str, source: str) -> Any:
-    if text.lstrip().startswith("{"):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise SettingInvalid(f"{source} is no JSON: {error}", source=source) from error
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise SettingInvalid(
-            f"{source} is YAML, which needs PyYAML",
-            hint="pip install 'saga-engine[openapi]', or give JSON",
-            source=source,
-        ) from error
-    try:
-        return yaml.load(text, Loader=_json_loader(yaml))  # noqa: S506 -- made from the safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SettingInvalid(f"{source} is no YAML: {error}", source=source) from error
-
-
-def _json_loader(yaml: Any) -> Any:
-    """A safe loader that knows the values of JSON only, as OpenAPI asks for: ``NO`` is a text, and so is a date."""
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # PyYAML has no types
-        yaml_implicit_resolvers: Final[dict[str, Any]] = {}
-
-    for tag, pattern, first in (
-        ("bool", r"^(?:true|false)$", "tf"),
-        ("null", r"^(?:null|~|)$", ["n", "~", ""]),
-        ("int", r"^-?(?:0|[1-9][0-9]*)$", "-0123456789"),
-        ("float", r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?$", "-0123456789"),
-    ):
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
-    return Loader
+    return Document(root, source, read)

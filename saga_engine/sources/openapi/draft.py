@@ -18,25 +18,30 @@ from typing import Any, Final
 from saga_engine.errors import SagaError, SettingInvalid
 from saga_engine.plan.values import printable
 from saga_engine.sources.http.declaration import http_tools
+from saga_engine.sources.openapi.body import request_of
 from saga_engine.sources.openapi.document import Document, Operation, mapping
-from saga_engine.sources.openapi.request import NotDeclarable, Request, request_of
+from saga_engine.sources.openapi.failures import failed_field
+from saga_engine.sources.openapi.request import NotDeclarable, Request, is_json
 from saga_engine.sources.openapi.schemas import Schemas, sentence
 from saga_engine.sources.openapi.toml import key, value
 
 _NAME_CHARS: Final = 64
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SEARCHES: Final = re.compile(r"search|query|find|lookup|validate|preview|quote|estimate|calculate", re.IGNORECASE)
-_JSON: Final = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _LAST_PARAM: Final = re.compile(r"/\{[^{}/]+\}/?$")
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A table: the operation that it calls, as ``POST /orders``, and its TOML."""
+    """A table: the operation that it calls, as ``POST /orders``, its TOML, and what the table cannot send.
+
+    ``without``: optional parts of the operation that the table leaves out, each with its kind and its name.
+    """
 
     name: str
     operation: str
     toml: str
+    without: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def draft_tables(document: Document, *, base_url: str | None = None, only: Seque
         except (NotDeclarable, ValueError, SagaError) as error:
             left.append(LeftOut(operation.word, getattr(error, "message", str(error))))
         else:
-            tables.append(Drafted(name, operation.word, toml))
+            tables.append(Drafted(name, operation.word, toml, tuple(request.left_out)))
     return Draft(document.title, tuple(tables), tuple(left))
 
 
@@ -130,8 +135,9 @@ def _undos(operations: Sequence[Operation], names: Sequence[str]) -> dict[str, s
 
 
 def _check(name: str, toml: str) -> None:
-    """Declare the tool of the table. Raises ``SagaError`` if it cannot be declared."""
-    http_tools(tomllib.loads(toml)["http"], base=Path(), source=f"the draft of {name}")
+    """Declare the tool of the table and compile its schemas. Raises ``SagaError`` if it cannot be used."""
+    for tool in http_tools(tomllib.loads(toml)["http"], base=Path(), source=f"the draft of {name}"):
+        tool.spec()
 
 
 def _table(document: Document, operation: Operation, name: str, request: Request, undone: str | None) -> Iterator[str]:
@@ -141,13 +147,17 @@ def _table(document: Document, operation: Operation, name: str, request: Request
         yield "# The document says that it is deprecated."
     for note in request.notes:
         yield f"# {printable(note, 110)}"
+    for what, which in request.left_out:
+        yield f"# Left out: {printable(f'{what}: {which}' if which else what, 100)}"
     text = sentence(operation.body.get("summary") or operation.body.get("description") or "")
     if text:
         yield f"description = {value(text)}"
     yield f"method = {value(operation.method.upper())}"
     yield f"url = {value(request.url)}"
-    for field in ("query", "headers", "form"):
-        pairs: Mapping[str, str] = getattr(request, field)
+    if accept := _accepted(document, operation):
+        request.headers["Accept"] = accept
+    for field in ("query", "headers", "form", "styles"):
+        pairs: Mapping[str, str] | None = getattr(request, field)
         if pairs:
             yield f"{field} = {value(pairs)}"
     if request.body is not None:
@@ -155,6 +165,10 @@ def _table(document: Document, operation: Operation, name: str, request: Request
     if operation.method not in ("get", "head"):
         yield from _unknown(operation, name, request, undone)
     schema = _returned(document, operation)
+    if operation.method not in ("get", "head"):
+        failed = failed_field(document, [mapping(each) for _, each in _answers(document, operation)])
+        if failed is not None:
+            yield f"failed = {value(failed)}   # the document shows errors inside of answers"
     if schema is None:
         yield 'answer = "none"  # the document names no JSON that comes back'
     if request.params:
@@ -188,14 +202,29 @@ def _unknown(operation: Operation, name: str, request: Request, undone: str | No
 
 def _returned(document: Document, operation: Operation) -> dict[str, Any] | None:
     """The schema of the JSON that a success returns: empty if it can be anything, ``None`` if there is none."""
-    responses = mapping(operation.body.get("responses"))
-    said = False
-    for status in sorted(map(str, responses)):
-        response = document.resolved(next(each for key_, each in responses.items() if str(key_) == status))
-        if status != "default" and not re.fullmatch(r"2(?:\d\d|XX)", status, re.IGNORECASE):
-            continue
-        said = said or status != "default"
+    statuses = [status for status, _ in _successes(document, operation)]
+    for _, content in _answers(document, operation):
+        return Schemas(document).returned(mapping(content).get("schema"))
+    return {} if statuses in ([], ["default"]) else None
+
+
+def _accepted(document: Document, operation: Operation) -> str:
+    """The media type to ask for; empty if it is plain JSON."""
+    media = [media.split(";", 1)[0].strip().lower() for media, _ in _answers(document, operation)]
+    return "" if not media or "application/json" in media or "*" in media[0] else media[0]
+
+
+def _answers(document: Document, operation: Operation) -> Iterator[tuple[str, Any]]:
+    """The contents in JSON of a success, each with its media type."""
+    for _, response in _successes(document, operation):
         for media, content in mapping(response.get("content")).items():
-            if _JSON.fullmatch(str(media).split(";", 1)[0].strip()):
-                return Schemas(document).returned(mapping(content).get("schema"))
-    return None if said else {}
+            if is_json(str(media)):
+                yield str(media), content
+
+
+def _successes(document: Document, operation: Operation) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The answers of a call that is done, in the order of their statuses; what stands for all others comes last."""
+    responses = {str(status): each for status, each in mapping(operation.body.get("responses")).items()}
+    for status in sorted(responses):
+        if status == "default" or re.fullmatch(r"2(?:\d\d|XX)", status, re.IGNORECASE):
+            yield status, document.resolved(responses[status])

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from saga_engine.sources.openapi.document import Document, Operation, mapping
-from saga_engine.sources.openapi.schemas import Schemas, texts
+from saga_engine.sources.openapi.schemas import Schemas, sentence
 
 #: Headers that OpenAPI says to ignore as parameters, and those that the engine sets.
 _OWN_HEADERS: Final = frozenset(
@@ -19,12 +19,12 @@ _OWN_HEADERS: Final = frozenset(
     }
 )
 _KEY_HEADER: Final = re.compile(r"(?:x-)?idempotency-?key", re.IGNORECASE)
-_JSON: Final = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
-_FORM: Final = "application/x-www-form-urlencoded"
+_JSON: Final = re.compile(r"(?:application|text)/(?:[\w.+-]+\+)?json|application/\*|\*/\*", re.IGNORECASE)
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _PARAM: Final = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
 _TAKEN: Final = frozenset({"idempotency_key", "saga_call"})
 _PARAM_CHARS: Final = 60
+_PATH: Final = "/-._~!$&'()*+,;=:@%"
 
 
 class NotDeclarable(Exception):
@@ -33,15 +33,22 @@ class NotDeclarable(Exception):
 
 @dataclass(slots=True)
 class Request:
-    """The fields of a table that make the request. ``params``: the short form, by name."""
+    """The fields of a table that make the request. ``params``: the short form, by name.
+
+    ``styles``: how a param of the query or the form that is no plain value is written, by its name there. ``left_out``:
+    what is optional in the document and cannot be sent, each with the reason. ``notes``: what else an operator reads.
+    """
 
     url: str = ""
     query: dict[str, str] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
-    form: dict[str, str] = field(default_factory=dict)
+    cookies: dict[str, str] = field(default_factory=dict)
+    form: dict[str, str] | None = None
     body: Any = None
     params: dict[str, dict[str, Any]] = field(default_factory=dict)
+    styles: dict[str, str] = field(default_factory=dict)
     key_header: str | None = None
+    left_out: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, schema: Mapping[str, Any], *, required: bool) -> str:
@@ -56,40 +63,56 @@ class Request:
         return called
 
 
-def request_of(document: Document, operation: Operation, base_url: str | None) -> Request:
-    """The request of an operation. Raises ``NotDeclarable``."""
+def is_json(media: str) -> bool:
+    """Whether a media type is JSON, or any that JSON is one of."""
+    return _JSON.fullmatch(media.split(";", 1)[0].strip()) is not None
+
+
+def request_without_body(document: Document, operation: Operation, base_url: str | None, schemas: Schemas) -> Request:
+    """The address, parameters and credentials of an operation. Raises ``NotDeclarable``."""
+    if operation.unread:
+        raise NotDeclarable(operation.unread)
     base = document.base_url(operation, base_url)
     if not base:
         raise NotDeclarable("the document does not say where the API is: give --server")
-    made, schemas = Request(), Schemas(document)
+    made = Request()
+    if base_url is None and (host := document.elsewhere(operation)):
+        made.notes.append(f"It is served by {host}, which is not the document's own server; credentials go there.")
     _credentials(document, operation, made)
     places: dict[str, str] = {}
     for parameter in operation.parameters:
-        _parameter(document, parameter, made, schemas, places)
+        _parameter(parameter, made, schemas, places)
+    if made.cookies:
+        made.headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in made.cookies.items())
     made.url = _url(base, operation.path, places)
-    _body(document, operation, made, schemas)
     return made
 
 
 def _url(base: str, path: str, places: Mapping[str, str]) -> str:
+    """The template of the URL. A path of a document may have a query; what follows a ``#`` in it is never sent."""
     split = urlsplit(base)
     start = f"{split.scheme}://{split.netloc}"
-    parts = _PLACE.split(split.path + path if path.startswith("/") else f"{split.path}/{path}")
+    path, _, query = path.partition("#")[0].partition("?")
+    text = _filled(split.path + path if path.startswith("/") else f"{split.path}/{path}", places, _PATH)
+    return f"{start}{text}?{_filled(query, places, _PATH)}" if query else start + text
+
+
+def _filled(template: str, places: Mapping[str, str], safe: str) -> str:
     text = ""
-    for at, part in enumerate(parts):
+    for at, part in enumerate(_PLACE.split(template)):
         if at % 2 == 0:
-            text += quote(part, safe="/-._~!$&'()*+,;=:@%")
+            text += quote(part, safe=safe)
         elif part not in places:
             raise NotDeclarable(f"its path has {{{part}}}, which is no parameter")
         else:
             text += f"{{{places[part]}}}"
-    return start + text
+    return text
 
 
-def _parameter(
-    document: Document, parameter: Mapping[str, Any], made: Request, schemas: Schemas, places: dict[str, str]
-) -> None:
+def _parameter(parameter: Mapping[str, Any], made: Request, schemas: Schemas, places: dict[str, str]) -> None:
     """Give one parameter its param and its place."""
+    if parameter.get("unread"):
+        raise NotDeclarable(f"a parameter of it is not known: {parameter['unread']}")
     name, where, required = parameter.get("name"), parameter.get("in"), parameter.get("required") is True
     if not isinstance(name, str) or not name or where not in ("path", "query", "header", "cookie"):
         raise NotDeclarable("it has a parameter without a name or a place")
@@ -98,94 +121,99 @@ def _parameter(
     if where == "header" and _KEY_HEADER.fullmatch(name):
         made.key_header = name
         return
-    content = mapping(parameter.get("content"))
-    why = (
-        "is a cookie"
-        if where == "cookie"
-        else "is not one plain value"
-        if content or not _plain(document, parameter)
-        else ""
-    )
-    if why:
+    style = _style(parameter, schemas, required=required)
+    if style is None:
+        what = "a cookie" if where == "cookie" else "not one plain value"
         if required:
-            raise NotDeclarable(f"its parameter {name!r} {why}, which a table cannot send")
-        made.notes.append(f"The optional parameter {name} is left out: it {why}.")
+            raise NotDeclarable(f"its parameter {name!r} is {what}, which a table cannot send")
+        made.left_out.append((f"an optional parameter that is {what}", name))
         return
-    schema = schemas.given(parameter.get("schema"))
+    if style == "properties":
+        _spread(parameter, made, schemas, required=required)
+        return
+    schema = schemas.given(_schema(parameter))
     if "description" not in schema and isinstance(parameter.get("description"), str):
-        schema["description"] = schemas.given({"description": parameter["description"]})["description"]
+        schema["description"] = sentence(parameter["description"])
     called = made.add(name, schema, required=required or where == "path")
     if where == "path":
         places[name] = called
-    else:
-        (made.query if where == "query" else made.headers)[name] = f"{{{called}}}"
-
-
-def _plain(document: Document, parameter: Mapping[str, Any]) -> bool:
-    """Whether a value is sent as a text, or a list in a query as one text each, which is all that a table can do."""
-    schema = document.resolved(parameter.get("schema"))
-    kind, style = schema.get("type"), parameter.get("style")
-    if kind == "object" or "properties" in schema:
-        return False
-    if kind == "array":
-        return parameter.get("in") == "query" and style in (None, "form") and parameter.get("explode") is not False
-    return style in (None, "form", "simple")
-
-
-def _body(document: Document, operation: Operation, made: Request, schemas: Schemas) -> None:
-    body = document.resolved(operation.body.get("requestBody"))
-    content = mapping(body.get("content"))
-    if not content or operation.method in ("get", "head"):
         return
-    by_type = {str(media).split(";", 1)[0].strip().lower(): mapping(each) for media, each in content.items()}
-    media = next((each for each in by_type if _JSON.fullmatch(each)), _FORM if _FORM in by_type else None)
-    if media is None:
-        if body.get("required") is True:
-            raise NotDeclarable(f"its body is {', '.join(by_type)}; a table sends JSON or a form")
-        made.notes.append(f"The optional body is left out: it is {', '.join(by_type)}.")
-        return
-    schema = schemas.given(by_type[media].get("schema"))
-    properties = mapping(schema.get("properties"))
-    whole = not properties or any(word in schema for word in ("oneOf", "anyOf")) or schema.get("additionalProperties")
-    required = texts(schema.get("required")) if body.get("required") is True or schema.get("required") else []
-    if media == _FORM:
-        if whole and not properties:
-            raise NotDeclarable("its form has no fields that the document names")
-        made.form = {
-            name: f"{{{made.add(name, mapping(each), required=name in required)}}}" for name, each in properties.items()
-        }
-    elif whole:
-        made.body = f"{{{made.add('body', schema, required=body.get('required') is True)}}}"
-    else:
-        made.body = {
-            name: f"{{{made.add(name, mapping(each), required=name in required)}}}" for name, each in properties.items()
-        }
+    held = {"query": made.query, "header": made.headers, "cookie": made.cookies}[where]
+    held[name] = f"{{{called}}}"
+    if style:
+        made.styles[name] = style
+
+
+def _schema(parameter: Mapping[str, Any]) -> Any:
+    """The schema of a parameter; one with a media type has it there."""
+    content = mapping(parameter.get("content"))
+    return mapping(next(iter(content.values()), None)).get("schema") if content else parameter.get("schema")
+
+
+def _style(parameter: Mapping[str, Any], schemas: Schemas, *, required: bool) -> str | None:
+    """How a value is written (see ``styles`` of a table): empty for a plain one; ``None`` if a table cannot.
+
+    ``properties``: as one parameter for each property of an object, which is what a query does without a style.
+    """
+    where, style, explode = parameter.get("in"), parameter.get("style"), parameter.get("explode")
+    content = mapping(parameter.get("content"))
+    schema = schemas.whole(_schema(parameter))
+    kind = schema.get("type")
+    kinds = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
+    nested = bool(kinds & {"object", "array"}) or "properties" in schema
+    if where == "cookie":
+        return None if nested or not required else ""
+    if content:
+        return ("json" if nested else "") if where == "query" and is_json(next(iter(content))) else None
+    if not nested:
+        return ""
+    if where != "query":
+        return None
+    if style == "deepObject":
+        return "brackets"
+    if "array" in kinds:
+        joined = {"form": "comma", "spaceDelimited": "space", "pipeDelimited": "pipe"}.get(style or "form")
+        return "" if style in (None, "form") and explode is not False else joined
+    return "properties" if style in (None, "form") and explode is not False and schema.get("properties") else None
+
+
+def _spread(parameter: Mapping[str, Any], made: Request, schemas: Schemas, *, required: bool) -> None:
+    """An object of the query as one parameter for each of its properties."""
+    schema = schemas.given(_schema(parameter))
+    wanted = schema.get("required", ()) if required else ()
+    for name, each in mapping(schema.get("properties")).items():
+        made.query[name] = f"{{{made.add(name, each, required=name in wanted)}}}"
+        if {"object", "array"} & {each.get("type")}:
+            made.styles[name] = "json" if each.get("type") == "object" else "comma"
 
 
 def _credentials(document: Document, operation: Operation, made: Request) -> None:
-    """The first alternative that a table can send."""
+    """The first alternative that a table can send; one with a cookie only if there is no other."""
     alternatives = document.security(operation)
+    found: list[dict[str, dict[str, str]]] = []
     for schemes in alternatives:
-        headers: dict[str, str] = {}
-        query: dict[str, str] = {}
-        if all(_credential(name, scheme, headers, query) for name, scheme in schemes.items()):
-            made.headers |= headers
-            made.query |= query
-            return
-    if alternatives:
+        places: dict[str, dict[str, str]] = {"header": {}, "query": {}, "cookie": {}}
+        if all(_credential(name, scheme, places) for name, scheme in schemes.items()):
+            found.append(places)
+    if found:
+        first = min(found, key=lambda places: bool(places["cookie"]))
+        made.headers |= first["header"]
+        made.query |= first["query"]
+        made.cookies |= first["cookie"]
+    elif alternatives:
         made.notes.append("The document wants credentials that a table cannot send: complete headers or query.")
 
 
-def _credential(name: str, scheme: Mapping[str, Any], headers: dict[str, str], query: dict[str, str]) -> bool:
+def _credential(name: str, scheme: Mapping[str, Any], places: Mapping[str, dict[str, str]]) -> bool:
     secret = f"$secret.{re.sub(r'[^A-Za-z0-9_]+', '_', name).strip('_').upper() or 'TOKEN'}"
     secret = secret if not secret.removeprefix("$secret.")[0].isdigit() else secret.replace("$secret.", "$secret._")
     kind = scheme.get("type")
     if kind in ("oauth2", "openIdConnect") or (kind == "http" and str(scheme.get("scheme")).lower() == "bearer"):
-        headers["Authorization"] = f"Bearer {secret}"
+        places["header"]["Authorization"] = f"Bearer {secret}"
     elif kind == "http" and str(scheme.get("scheme")).lower() == "basic":
-        headers["Authorization"] = f"Basic {secret}"
-    elif kind == "apiKey" and scheme.get("in") in ("header", "query") and isinstance(scheme.get("name"), str):
-        (headers if scheme["in"] == "header" else query)[scheme["name"]] = secret
+        places["header"]["Authorization"] = f"Basic {secret}"
+    elif kind == "apiKey" and scheme.get("in") in places and isinstance(scheme.get("name"), str):
+        places[scheme["in"]][scheme["name"]] = secret
     else:
         return False
     return True
