@@ -12,20 +12,17 @@ import pytest
 from chaos import plans
 from saga_engine import Coordinator
 from saga_engine.core import images
-from saga_engine.core.evolve import events
 from saga_engine.core.images import Image
 from saga_engine.core.state import State
 from saga_engine.core.state_values import StepState
 from saga_engine.core.steps import each as each_steps
-from saga_engine.core.steps import wait
 from saga_engine.guards import stops as held_calls
-from saga_engine.guards.stops import Stops
 from saga_engine.plan import compiler, compute
 from saga_engine.runtime import image_reader, listening
 from saga_engine.runtime.image_reader import ImageReader
 from saga_engine.stores.events import RedisEvents
 from tests import small_chaos
-from tests.core.engine_mutants import both, rewrite
+from tests.mutating import rewrite
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the external system listens on a Unix socket")
 
@@ -275,11 +272,15 @@ def several_sent(seed: int, number: int) -> plans.Errand:
     return plans.Errand(sendings, undo=False, accept=False, settles=True)
 
 
-ends_with_any = both(
-    rewrite(wait, "came", ("len(found) < len(wait.events())", "False")),
-    rewrite(events, "event_taken", ('(len(wait.events()) if wait.word == "all" else 1)', "1")),
+ends_with_any = rewrite(
+    ("len(found) < len(wait.events())", "False"), ('(len(wait.events()) if wait.word == "all" else 1)', "1")
 )
-sorts_by_arrival = rewrite(wait, "came", ("sorted(found)", "found"))
+sorts_by_arrival = rewrite(
+    (
+        "outputs = [found[number].output() for number in sorted(found)]",
+        "outputs = [found[number].output() for number in found]",
+    )
+)
 
 
 def takes_each_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -342,9 +343,9 @@ def stoppable(seed: int, number: int) -> dict[str, Any]:
     return {"steps": [*steps, {"step_id": "no", "tool": "book_keyed", "params": refused, "kind": "pivot"}]}
 
 
-checks_no_stop = rewrite(Stops, "lets", ("call.direction != FORWARD or call.backward", "True"))
-hears_of_no_stop = rewrite(Stops, "lets", ("self.seen.version > self.version", "False"))
-holds_undos = rewrite(Stops, "lets", ("call.direction != FORWARD or call.backward", "False"))
+checks_no_stop = rewrite(("call.direction != FORWARD or call.backward", "True"))
+hears_of_no_stop = rewrite(("self.seen.version > self.version", "False"))
+holds_undos = rewrite(("call.direction != FORWARD or call.backward", "False"))
 
 
 _SAGA = f"saga:{plans.saga_id(SEED, 0)}"

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from saga_engine.core.steps import wait
 from saga_engine.ports import Receipt
 from saga_engine.runtime import events as delivering
 from saga_engine.stores.events import RedisEvents
-from tests.core.engine_mutants import rewrite
+from tests.mutating import rewrite
 from tests.servers import EmbeddedFolder
 from tests.several_races import How, SeveralRace
 from tests.wait_races import movable_clock
@@ -106,7 +105,12 @@ def as_many_as_one_likes(patch: pytest.MonkeyPatch) -> None:
             id="what came in vain is taken",
         ),
         pytest.param(
-            rewrite(wait, "came", ("sorted(found)", "found")),
+            rewrite(
+                (
+                    "outputs = [found[number].output() for number in sorted(found)]",
+                    "outputs = [found[number].output() for number in found]",
+                )
+            ),
             "all",
             "bank learn card learn",
             "event",

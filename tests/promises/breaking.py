@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from tests.mutating import ROOT, Change, Misfit, broken
+
 GUARANTEES = ROOT / "docs" / "guarantees.md"
 #: What the tests of a copy need. No caches, no environment, no history.
 _COPIED = (
@@ -29,8 +30,12 @@ _SUITES = {
 class Mutation(NamedTuple):
     """One way to break a promise, and the test that must not stay green.
 
-    ``test`` is written as in docs/guarantees.md. ``changes`` are texts of ``file`` and what stands in their place; ``also`` has
-    those of other files.
+    To add one, write ``Mutation(test, breaks, ((text, what stands there instead),))`` into the list of its subject:
+    ``test`` as in docs/guarantees.md, ``breaks`` in plain words, and each text so long that it stands once in the package
+    (``tests/mutating.py`` finds it, so no file is named, and the code may move). Then run the row:
+    ``pytest tests/promises --long -k "part of the words"``.
+
+    ``elsewhere``: what is changed outside the package, with the file.
     ``only`` is a part of the ids (``-k``) where a test has many cases; ``quick``: it runs in the short form too, one for
     each kind of promise.
     ``hangs``: what is broken comes to a standstill, so the test is noticed to wait in vain.
@@ -39,9 +44,8 @@ class Mutation(NamedTuple):
 
     test: str
     breaks: str
-    file: str
-    changes: tuple[tuple[str, str], ...]
-    also: tuple[tuple[str, str, str], ...] = ()
+    changes: tuple[Change, ...]
+    elsewhere: tuple[tuple[str, str, str], ...] = ()
     only: str = ""
     quick: bool = False
     hangs: bool = False
@@ -51,14 +55,23 @@ class Mutation(NamedTuple):
     def id(self) -> str:
         return f"{self.test.removeprefix('tests/')}: {self.breaks}"
 
-    @property
-    def replaced(self) -> list[tuple[str, str, str]]:
-        """All that is changed: the file, the text in it, and what stands in its place."""
-        return [*((self.file, old, new) for old, new in self.changes), *self.also]
+    def broken(self, root: Path = ROOT) -> dict[Path, str]:
+        """The files that the mutation changes, with their new text."""
+        texts = broken(self.changes, root)
+        for name, old, new in self.elsewhere:
+            genuine = (root / name).read_text(encoding="utf-8")
+            if genuine.count(old) != 1:
+                raise Misfit(f"a text of a mutation must stand once in {name}:\n{old}")
+            texts[Path(name)] = genuine.replace(old, new)
+        return texts
 
-    def fits(self) -> bool:
-        """Whether the code still has each text that is replaced."""
-        return all(old in (ROOT / name).read_text(encoding="utf-8") for name, old, _ in self.replaced)
+    def misfit(self) -> str:
+        """Why the mutation does not fit the code; empty if it does."""
+        try:
+            self.broken()
+        except Misfit as why:
+            return f"{self.id}: {why}"
+        return ""
 
 
 class Copy:
@@ -76,28 +89,21 @@ class Copy:
 
     def play(self, mutation: Mutation) -> tuple[int, str]:
         """The exit code of the named test under the mutation, and what it printed."""
-        genuine = {name: self._read(name) for name, _, _ in mutation.replaced}
-        broken = dict(genuine)
-        for name, old, new in mutation.replaced:
-            assert old in broken[name], f"{name} has changed: the mutation {mutation.id!r} no longer fits"
-            broken[name] = broken[name].replace(old, new)
-        assert broken != genuine
-        self._write(broken)
+        changed = mutation.broken(self.folder)
+        genuine = {file: (self.folder / file).read_text(encoding="utf-8") for file in changed}
+        assert changed != genuine
+        self._write(changed)
         try:
             return self.run(mutation)
         finally:
             self._write(genuine)
 
-    def _read(self, name: str) -> str:
-        return (self.folder / name).read_text(encoding="utf-8")
-
-    def _write(self, texts: dict[str, str]) -> None:
+    def _write(self, texts: dict[Path, str]) -> None:
         # Compiled code is trusted by the time (in seconds) and the size of its source: each text has a time of its own.
         self._times += 1
-        for name, text in texts.items():
-            file = self.folder / name
-            file.write_text(text, encoding="utf-8")
-            os.utime(file, (self._times, self._times))
+        for file, text in texts.items():
+            (self.folder / file).write_text(text, encoding="utf-8")
+            os.utime(self.folder / file, (self._times, self._times))
 
     def run(self, mutation: Mutation) -> tuple[int, str]:
         """The exit code of the named test as the copy stands, and what it printed."""

@@ -4,48 +4,39 @@ from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 
-_CALL = "saga_engine/sources/mcp/call.py"
-_STOPS = "saga_engine/guards/stops.py"
-
 OF_SOURCES = [
     # 48
     Mutation(
         "tests/test_stops.py::test_after_a_stop_has_returned_no_next_call_starts",
         "appends do not tell of stops",
-        "saga_engine/stores/lua/append.lua",
         (("if stops > 0 then", "if false then"),),
         only="all",
     ),
     Mutation(
         "tests/test_stops.py::test_undos_go_on",
         "a held call is not given back to a saga that is cancelled",
-        _STOPS,
         (("call.wanted is not None and not call.wanted()", "False"),),
         hangs=True,
     ),
     Mutation(
         "tests/test_stops.py::test_a_stop_survives_the_death_of_every_process",
         "a stop is not stored",
-        "saga_engine/stores/lua/stop.lua",
         (("    call('HSET', KEYS[1], ARGV[2], ARGV[3])\n", ""),),
     ),
     # 49
     Mutation(
         "tests/mcp/test_calls.py::test_a_tool_that_changed_is_not_called",
         "the digest is not compared",
-        _CALL,
         ((" or tool.digest != self._digest", ""),),
     ),
     Mutation(
         "tests/mcp/test_calls.py::test_a_hint_makes_nothing_harmless",
         "nobody is asked about a tool without a manifest",
-        "saga_engine/policy/unlisted.py",
-        (("    if not names:", "    if names or not names:"),),
+        (("    if not names:\n        return policy", "    if names or not names:\n        return policy"),),
     ),
     Mutation(
         "tests/mcp/test_calls.py::test_without_key_and_probe_an_operator_is_asked",
         "a lost connection is 'not done'",
-        _CALL,
         (
             (
                 '        if self._it.effect == "read":\n            return ToolError',
@@ -57,19 +48,16 @@ OF_SOURCES = [
     Mutation(
         "tests/gateway/test_http.py::test_a_token_is_for_its_saga_alone",
         "a token opens every saga",
-        "saga_engine/gateway/door.py",
         (("if bound and named != bound:", "if False:"),),
     ),
     Mutation(
         "tests/gateway/test_http.py::test_a_connection_that_is_lost",
         "a lost connection goes unnoticed",
-        "saga_engine/gateway/door.py",
         (("visit.gone.set()", "pass"),),
     ),
     Mutation(
         "tests/gateway/test_engine.py::test_an_agent_reaches_its_own_sagas_alone",
         "a saga's tag is not looked at",
-        "saga_engine/gateway/engine.py",
         (('if _tag(name) not in summary.get("tags", ()):', "if not summary:"),),
     ),
 ]

@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 from tests.promises.breaking import Mutation
-from tests.promises.mutations_of_stores import DEAF, PERFORMER, PERMIT
+from tests.promises.mutations_of_stores import DEAF, PERMIT
 
-_DRIVER = "saga_engine/runtime/driver.py"
-_TAKE = "saga_engine/stores/lua/take.lua"
-_WORKER = "saga_engine/runtime/worker.py"
-_TRIALS = "saga_engine/runtime/trials.py"
-_PERFORMING = "saga_engine/temporal/activity_calls.py"
-_ACTIVITIES = "saga_engine/temporal/activities.py"
 #: Whoever stops writes nothing any more.
 _ABANDONED = (
     ("if records or consumed or self._kept:\n", "if (records or consumed or self._kept) and not self.stopping:\n"),
 )
 #: Neither the workers' rounds nor the sweep of all sagas find what a dead owner left.
 _DEAD_IGNORED = (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),)
-_NO_SWEEP = (("saga_engine/runtime/audit.py", "                await self.look()\n", "                pass\n"),)
+_NO_SWEEP = (("                await self.look()\n", "                pass\n"),)
 _FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._nonce = secrets.token_hex(8)"),)
 
 OF_WORKERS = [
     Mutation(
         "tests/kill/test_workers.py::test_a_worker_killed_anywhere",
         "nobody looks after the dead",
-        _WORKER,
-        _DEAD_IGNORED,
-        _NO_SWEEP,
+        _DEAD_IGNORED + _NO_SWEEP,
         only="embedded",
         hangs=True,
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_worker_killed_while_it_looks_after_the_dead",
         "nobody looks after the dead",
-        _WORKER,
-        _DEAD_IGNORED,
-        _NO_SWEEP,
+        _DEAD_IGNORED + _NO_SWEEP,
         only="reclaim and before",
         hangs=True,
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_worker_killed_while_it_hands_over",
         "nobody looks after the dead",
-        _WORKER,
-        _DEAD_IGNORED,
-        _NO_SWEEP,
+        _DEAD_IGNORED + _NO_SWEEP,
         only="embedded and before",
         hangs=True,
     ),
     Mutation(
         "tests/kill/test_workers.py::test_two_workers_race_for_two_hundred_sagas",
         "what was taken is offered to others",
-        _TAKE,
         (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
         only="embedded",
         hangs=True,
@@ -59,20 +46,17 @@ OF_WORKERS = [
     Mutation(
         "tests/kill/test_workers.py::test_a_lost_answer_is_asked_for_again",
         "each request is another one",
-        _WORKER,
         _FORGETS_NONCE,
         only="embedded",
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_worker_that_stops_before_it_got_its_answer_leaves_nothing_behind",
         "what an unanswered request took is not asked for",
-        _WORKER,
         (("                if self._nonce:\n", "                if False:\n"),),
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_worker_that_is_cancelled_while_it_asks",
         "a cancelled worker does not wait for its answer",
-        _WORKER,
         (
             (
                 "            self._room.set()\n            await turns\n            raise",
@@ -84,21 +68,17 @@ OF_WORKERS = [
     Mutation(
         "tests/runtime/test_worker.py::test_a_lost_answer_to_an_acquire_leaves_the_saga_to_workers",
         "nothing is owed after a lost answer",
-        "saga_engine/runtime/takeover.py",
         (("            self.pending.add_unsure(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_frozen_worker_is_overtaken",
         "a call is made after the lease is lost",
-        PERFORMER,
-        PERMIT,
-        also=DEAF,
+        PERMIT + DEAF,
         only="embedded and between",
     ),
     Mutation(
         "tests/kill/test_workers.py::test_sigterm_in_the_middle_of_a_call",
         "what comes of a call while its worker stops is lost",
-        _DRIVER,
         _ABANDONED,
         only="embedded",
         hangs=True,
@@ -107,7 +87,6 @@ OF_WORKERS = [
         Mutation(
             test,
             "timers are not written into the queue",
-            "saga_engine/stores/lua/append.lua",
             (("  if released and chosen.due_ms then\n", "  if false then\n"),),
             hangs=True,
         )
@@ -121,28 +100,24 @@ OF_WORKERS = [
     Mutation(
         "tests/kill/test_workers.py::test_an_answer_whose_sender_dies_is_read_by_a_worker",
         "mail brings no worker",
-        "saga_engine/stores/lua/post.lua",
         (("    wait_for_worker(tag, id, soon, now)\n", ""),),
         hangs=True,
     ),
     Mutation(
         "tests/kill/test_trials.py::test_only_the_first_end_of_a_process_costs_bare_calls",
         "bare calls begin beside a suspect",
-        _TRIALS,
         (("        elif self._closed and any(", "        elif False and any("),),
         only="call",
     ),
     Mutation(
         "tests/kill/test_trials.py::test_only_the_first_end_of_a_process_costs_bare_calls",
         "a suspect does not wait for the bare calls in flight",
-        _TRIALS,
         (("            admitted = self._enter(driver, ends)\n", "            admitted = True\n"),),
         only="probe",
     ),
     Mutation(
         "tests/runtime/test_trials.py::test_bare_calls_and_a_suspect_are_kept_apart",
         "a suspect begins beside bare calls",
-        _TRIALS,
         (("        if self._exposed:\n", "        self._exposed = set()\n        if self._exposed:\n"),),
         only="work-poison",
     ),
@@ -150,21 +125,18 @@ OF_WORKERS = [
     Mutation(
         "tests/runtime/test_hints.py::test_an_event_wakes_a_worker_that_asks_once_an_hour",
         "a worker that hears of work sleeps on",
-        _WORKER,
         (("            self._hinted = True\n            self._room.set()\n", "            self._hinted = True\n"),),
         hangs=True,
     ),
     Mutation(
         "tests/runtime/test_hints.py::test_work_that_comes_while_the_subscription_is_down_is_found",
         "a worker is not told that it hears nothing any more",
-        "saga_engine/stores/hints.py",
         (("        heard(None)\n", ""),),
         hangs=True,
     ),
     Mutation(
         "tests/runtime/test_hints.py::test_a_worker_without_hints_finds_the_work_by_its_poll",
         "a worker that listens does not ask",
-        _WORKER,
         (
             (
                 "            await happens(self._room, self._until_next(taking, pause_s))\n",
@@ -177,39 +149,38 @@ OF_WORKERS = [
     Mutation(
         "tests/runtime/test_crash_loops.py::test_a_probe_that_ends_its_process_is_asked_three_times_at_most",
         "a call may end five processes",
-        "saga_engine/plan/limits.py",
         (("MAX_CRASHES = 3", "MAX_CRASHES = 5"),),
     ),
     Mutation(
         "tests/runtime/test_trials.py::test_a_saga_that_goes_on_after_its_trial_keeps_no_other_out",
         "the saga of a suspect keeps others out until its end",
-        "saga_engine/runtime/takeover.py",
         ((" and has_suspects(tried.state)\n", "\n"),),
         hangs=True,
     ),
     Mutation(
         "tests/runtime/test_trials.py::test_a_trial_that_hangs_keeps_no_other_out_for_ever",
         "a trial that hangs keeps others out for ever",
-        "saga_engine/runtime/takeover.py",
         (("        return waits and self.drives", "        return self.drives"),),
         hangs=True,
     ),
     Mutation(
         "tests/core/test_settling.py::test_what_has_an_outcome_is_no_suspect",
         "a call is a suspect after its outcome",
-        "saga_engine/core/evolve/transition.py",
-        (("    call.crashes = 0\n", ""),),
+        (("    call.crashes = 0\n    call.over(", "    call.over("),),
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",
         "a saga is taken before its tools are looked for",
-        "saga_engine/runtime/journal.py",
-        (("    if missing:\n", "    if False:\n"),),
+        (
+            (
+                '    if missing:\n        known = ", ".join(catalog.names())',
+                '    if False:\n        known = ", ".join(catalog.names())',
+            ),
+        ),
     ),
     Mutation(
         "tests/temporal/test_sagas.py::test_the_same_journal_as_in_process",
         "a record is left out",
-        "saga_engine/temporal/workflow.py",
         (
             (
                 "self._records.append(encode(started, self._values))",
@@ -220,14 +191,12 @@ OF_WORKERS = [
     Mutation(
         "tests/temporal/test_histories.py::test_a_recorded_history_plays_as_it_went",
         "calls go by another name",
-        "saga_engine/temporal/payloads.py",
         (('CALL: Final = "saga_call"', 'CALL: Final = "saga_calls"'),),
     ),
     *(
         Mutation(
             test,
             "a call whose worker died was not made",
-            _PERFORMING,
             (
                 (
                     "            return Unknown(info, lost=True)\n",
@@ -241,25 +210,21 @@ OF_WORKERS = [
     Mutation(
         "tests/temporal/test_kills.py::test_killed_and_restarted_as_another_process",
         "each attempt has a key of its own",
-        "saga_engine/execution/calls.py",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_one_attempt_does_not_switch_off_settling_by_key",
         "a lost worker is an attempt like any other",
-        _PERFORMING,
         (("            return Unknown(info, lost=True)\n", "            return Unknown(info)\n"),),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
         "a worker does not ask whether a call is still its own",
-        _ACTIVITIES,
         (("            await require_ours()\n", ""),),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",
         "a worker that slept may begin a call",
-        "saga_engine/temporal/pulse.py",
         (
             (
                 "if activity.is_cancelled() or (self._limit_s and silent_s >= self._limit_s):",
@@ -270,13 +235,11 @@ OF_WORKERS = [
     Mutation(
         "tests/temporal/test_kills.py::test_what_a_lost_activity_tells",
         "a call whose worker died was not made",
-        _PERFORMING,
         (("            return Unknown(info, lost=True)\n", "            return NotDone(info)\n"),),
     ),
     Mutation(
         "tests/temporal/test_guarded.py::test_a_call_that_no_worker_began_in_time_was_not_made",
         "a call that nobody began is in doubt",
-        _PERFORMING,
         (
             (
                 "            return NotDone(info, retryable=True, counted=False)\n        if cause.type == TimeoutType.HEARTBEAT:",
@@ -287,14 +250,22 @@ OF_WORKERS = [
     Mutation(
         "tests/temporal/test_guarded.py::test_a_long_saga_is_continued_in_other_runs",
         "a saga is continued without its last record",
-        "saga_engine/temporal/workflow.py",
-        (("payloads.pack_journal(self._records)", "payloads.pack_journal(self._records[:-1])"),),
+        (
+            ("journal=payloads.pack_journal(self._records)", "journal=payloads.pack_journal(self._records[:-1])"),
+            (
+                '"status": self._here().status, "journal": payloads.pack_journal(self._records)',
+                '"status": self._here().status, "journal": payloads.pack_journal(self._records[:-1])',
+            ),
+            (
+                '{\n                "journal": payloads.pack_journal(self._records)',
+                '{\n                "journal": payloads.pack_journal(self._records[:-1])',
+            ),
+        ),
         hangs=True,
     ),
     Mutation(
         "tests/temporal/test_guarded.py::test_a_secret_is_in_no_history",
         "what a tool answers is not scrubbed",
-        _ACTIVITIES,
         (
             (
                 "outcome = scrub(await self._made(order, params, call), secrets)",
@@ -305,7 +276,6 @@ OF_WORKERS = [
     Mutation(
         "tests/temporal/test_guarded.py::test_only_marks_become_secrets",
         "marks can be guessed",
-        "saga_engine/temporal/secrets.py",
         (("    while nonce in text:\n", "    while False:\n"),),
     ),
 ]
