@@ -215,8 +215,8 @@ OF_STORES = [
         "the default of a field is changed",
         (
             (
-                "delay_ms: int = 0\n    direction: Direction = FORWARD",
-                'delay_ms: int = 0\n    direction: Direction = "compensate"',
+                "delay_ms: int = 0\n    direction: Direction = FORWARD\n    counted",
+                'delay_ms: int = 0\n    direction: Direction = "compensate"\n    counted',
             ),
         ),
     ),
