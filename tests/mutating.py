@@ -94,6 +94,10 @@ class Mutant(NamedTuple):
 
     changes: tuple[Change, ...]
 
+    def install(self) -> None:
+        """Break it for the rest of this process."""
+        install(*self.changes)
+
     def __call__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Break it for the time of a test."""
         for function, genuine in install(*self.changes):

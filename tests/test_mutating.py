@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,7 +11,10 @@ from saga_engine.core import settling
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.state import State
 from tests.core.test_mutants import HUNTS
+from tests.kill import builtin_mutants, fork_child, growing_mutants, late_child, mutants, session_mutants, several_child
 from tests.mutating import Misfit, broken, install, place, rewrite
+
+KILLED = [builtin_mutants, fork_child, growing_mutants, late_child, mutants, session_mutants, several_child]
 
 
 @pytest.fixture
@@ -72,4 +76,11 @@ def test_what_is_no_function_cannot_be_changed_in_a_process() -> None:
 def test_every_mutant_of_the_engine_fits_the_code(kind: type) -> None:
     """Each text stands once in the package. Whoever changes it, or writes it a second time, hears of it at once."""
     for name, mutant in HUNTS[kind].items():
+        assert broken(mutant.changes), name
+
+
+@pytest.mark.parametrize("child", KILLED, ids=lambda child: child.__name__.rpartition(".")[2])
+def test_every_mutant_of_the_kill_tests_fits_the_code(child: ModuleType) -> None:
+    """The same for the engines that are broken in processes which are killed."""
+    for name, mutant in child.MUTANTS.items():
         assert broken(mutant.changes), name

@@ -71,7 +71,7 @@ def main(case: dict[str, Any]) -> Told:
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""))
     if "mutant" in case:
-        MUTANTS[case["mutant"]]()
+        MUTANTS[case["mutant"]].install()
     return asyncio.run(_play(case))
 
 

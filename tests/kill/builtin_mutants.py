@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from tests.kill.mutants import REPEAT_WHATEVER_IS_IN_DOUBT
+from tests.mutating import Mutant, rewrite
 
-from saga_engine.core import settling
-from saga_engine.stores.events import RedisEvents
-
-
-def repeat_whatever_is_in_doubt() -> None:
-    """A call whose process died is made again, whether its tool honours keys or not."""
-    settling._repeatable = lambda *_args: True
-
-
-def keep_from_the_store_that_a_wait_is_over() -> None:
-    """Whoever sent the event never learns that it was taken."""
-
-    async def over(*_args: Any, **_options: Any) -> None:
-        return None
-
-    RedisEvents.over = over  # type: ignore[method-assign, assignment]
-
-
-MUTANTS: dict[str, Callable[[], None]] = {
-    mutant.__name__.replace("_", " "): mutant
-    for mutant in (repeat_whatever_is_in_doubt, keep_from_the_store_that_a_wait_is_over)
+MUTANTS: dict[str, Mutant] = {
+    # A call whose process died is made again, whether its tool honours keys or not.
+    "repeat whatever is in doubt": REPEAT_WHATEVER_IS_IN_DOUBT,
+    # Whoever sent the event never learns that it was taken.
+    "keep from the store that a wait is over": rewrite(
+        (
+            'return _waiter(await self._run("over", channel, keep_ms, _name(waiter), taken, "", about))',
+            "return None",
+        )
+    ),
 }

@@ -36,7 +36,7 @@ Told = dict[str, Any]
 def main(case: dict[str, Any]) -> Told:
     """Play the part and say what came of it."""
     if case.get("mutant"):
-        MUTANTS[case["mutant"]]()
+        MUTANTS[case["mutant"]].install()
     World.ledger = OutsideLedger(case["ledger"])
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""), actions={"kill-server": _kill_server(case)})

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from pathlib import Path
 from typing import Any
 
 from saga_engine import CallFailed, Coordinator, NeedsPerson, SagaError, SagaResult
 from saga_engine.errors import SagaNotFound, SessionEnded
-from saga_engine.runtime import messages as coordinating
-from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.supervisor import Supervisor
-from saga_engine.runtime.undo import Undoing
+from saga_engine.runtime.fork import Fork
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.child import _answer, _line_up
 from tests.kill.session_child import _answer as answer_session
 from tests.kill.world import TOOLS, World
+from tests.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
 
@@ -29,7 +26,7 @@ def main(case: dict[str, Any]) -> Told:
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""))
     if "mutant" in case:
-        MUTANTS[case["mutant"]]()
+        MUTANTS[case["mutant"]].install()
     return asyncio.run(_play(case))
 
 
@@ -131,63 +128,24 @@ PARTS = {
 # --- engines that are broken in one way ------------------------------------------------------------------------------
 
 
-def _begin_without_handing_over() -> None:
-    async def nothing(*_: Any) -> None:
-        return None
+_UNDO_ID = "self.saga_id = check_saga_id(undo_id(self._of)"
+_TRANSFER = "        await self._supervisor.transfer_ended(self._of, lambda state: self._transfer(state, undo))\n"
+_CLAIMED = "        identity = fork.submission.digest\n        if await self._store.reserve(fork.saga_id, identity,"
 
-    coordinating.transfer = nothing  # type: ignore[assignment]
-
-
-def _forget_to_whom() -> None:
-    made = Forking.__init__
-
-    def forgetful(self: Forking, *given: Any) -> None:
-        made(self, *given)
-        self._handed_to = None
-
-    Forking.__init__ = forgetful  # type: ignore[method-assign]
-
-
-def _hear_only_the_last() -> None:
-    async def never(_self: Forking, _fork: Fork) -> bool:
-        return False
-
-    Forking.transferred = never  # type: ignore[method-assign]
-
-
-def _claim_nothing() -> None:
-    async def claim(_self: Forking, fork: Fork, _run_from: str | None) -> Fork:
-        return fork
-
-    Forking.claim = claim  # type: ignore[method-assign]
-
-
-def _another_id() -> None:
-    made = Undoing.__init__
-
-    def fresh(self: Undoing, *given: Any) -> None:
-        made(self, *given)
-        self.saga_id = f"{self.saga_id}-{secrets.token_hex(2)}"
-
-    def transfer(*_: Any) -> None:
-        return None
-
-    Undoing.__init__ = fresh  # type: ignore[method-assign]
-    Undoing._transfer = transfer  # type: ignore[assignment,method-assign]
-
-
-def _transfer_nothing() -> None:
-    async def nothing(*_: Any) -> None:
-        return None
-
-    Supervisor.transfer_ended = nothing  # type: ignore[method-assign]
-
-
-MUTANTS = {
-    "undo again what was transferred": _another_id,
-    "begin without a transfer": _transfer_nothing,
-    "begin without handing over": _begin_without_handing_over,
-    "forget to whom it was handed over": _forget_to_whom,
-    "hear only the last message": _hear_only_the_last,
-    "claim nothing": _claim_nothing,
+MUTANTS: dict[str, Mutant] = {
+    "undo again what was transferred": rewrite(
+        (_UNDO_ID, f"{_UNDO_ID} + f\"-{{__import__('secrets').token_hex(2)}}\""), (_TRANSFER, "")
+    ),
+    "begin without a transfer": rewrite((_TRANSFER, "")),
+    "begin without handing over": rewrite(("    await transfer(store, supervisor, forking, fork)\n", "")),
+    "forget to whom it was handed over": rewrite(
+        (
+            "self._handed_to = next((record.to for record in records",
+            "self._handed_to = next((None for record in records",
+        )
+    ),
+    "hear only the last message": rewrite(
+        ("return any(set(fork.steps) <= set(record.steps) for", "return any(False for")
+    ),
+    "claim nothing": rewrite((_CLAIMED, f"        return fork\n{_CLAIMED}")),
 }

@@ -174,7 +174,7 @@ def main(case: dict[str, Any]) -> Told:
     World.faults = Faults(case.get("fault", ""))
     asking_later.DELAYS_MS = (1,)  # type: ignore[misc] - asked again once: each request is a point to be killed at
     if "mutant" in case:
-        MUTANTS[case["mutant"]]()
+        MUTANTS[case["mutant"]].install()
     return asyncio.run(_play(case))
 
 

@@ -2,98 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from tests.mutating import Mutant, rewrite
 
-from saga_engine.core import evolve
-from saga_engine.core import records as r
-from saga_engine.core.state import State
-from saga_engine.core.state_values import Underway
-from saga_engine.guards.dedupe import KeptResults
-from saga_engine.policy.gate import Gate
-from saga_engine.ports import Claim
-from saga_engine.runtime.performer import Performer
-from saga_engine.stores.guards import RedisGuards
+_ALERTS = "    for question, alert in list(state.alerts.items()):\n        crashes"
+_ASKED = "    for index, kind in list(state.asking.items()):  # whatever was answered is lost"
 
-
-def do_not_look_for_a_kept_result() -> None:
-    """A result that never reached the journal is not found."""
-
-    async def recollect(*_: Any) -> None:
-        return None
-
-    KeptResults.recollect = recollect  # type: ignore[method-assign, assignment]
-
-
-def claim_nothing() -> None:
-    """Whoever asks may make the call."""
-
-    async def claim(*_: Any) -> Claim:
-        return Claim("new")
-
-    RedisGuards.claim = claim  # type: ignore[method-assign, assignment]
-
-
-def undo_the_tool_that_was_not_used() -> None:
-    """The step's own rollback, whatever served it."""
-    State.rollback_of = lambda self, index: self.plan.steps[index].rollback  # type: ignore[method-assign, assignment]
-
-
-def take_who_is_being_told_for_told() -> None:
-    """An alert that was under way when its process died is not sent again."""
-    genuine = evolve._HANDLERS[r.SagaResumed]
-
-    def resumed(saga: Any, record: Any) -> None:
-        for question in [name for name, alert in saga.alerts.items() if alert.in_flight]:
-            del saga.alerts[question]
-        genuine(saga, record)
-
-    evolve._HANDLERS[r.SagaResumed] = resumed
-
-
-def ask_nobody() -> None:
-    """The gate lets every call through."""
-
-    async def authorize(*_: Any) -> None:
-        return None
-
-    Gate.authorize = authorize  # type: ignore[method-assign, assignment]
-
-
-def ask_the_model_for_a_second_opinion() -> None:
-    """One order, two questions."""
-    genuine = Performer.advise
-
-    async def advise(self: Performer, *args: Any) -> Any:
-        await genuine(self, *args)
-        return await genuine(self, *args)
-
-    Performer.advise = advise  # type: ignore[method-assign]
-
-
-def forget_what_the_model_answered() -> None:
-    """Whoever resumes the saga has it asked once more."""
-    genuine = evolve._HANDLERS[r.SagaResumed]
-
-    def resumed(saga: Any, record: Any) -> None:
-        genuine(saga, record)
-        for index, step in enumerate(saga.steps):
-            if isinstance(step.semantic, Underway):
-                step.semantic = None
-                saga.to_escalate[index, "compensate"] = "undo-missing"
-
-    evolve._HANDLERS[r.SagaResumed] = resumed
-
-
-MUTANTS: dict[str, Callable[[], None]] = {
-    mutant.__name__.replace("_", " "): mutant
-    for mutant in (
-        do_not_look_for_a_kept_result,
-        claim_nothing,
-        undo_the_tool_that_was_not_used,
-        take_who_is_being_told_for_told,
-        ask_nobody,
-        ask_the_model_for_a_second_opinion,
-        forget_what_the_model_answered,
-    )
+MUTANTS: dict[str, Mutant] = {
+    # A result that never reached the journal is not found.
+    "do not look for a kept result": rewrite(("found = await self.store.recollect(name, owner)", "found = None")),
+    # Whoever asks may make the call.
+    "claim nothing": rewrite(
+        (
+            '        code, *rest = await self._run("guard_dedupe", keys, ["claim", owner,',
+            '        return Claim("new")\n        code, *rest = await self._run("guard_dedupe", keys, ["claim", owner,',
+        )
+    ),
+    # The step's own rollback, whatever served it.
+    "undo the tool that was not used": rewrite(
+        (
+            "        step = self.plan.steps[index]  # as in ``whole_rollback``",
+            "        return self.plan.steps[index].rollback\n        step = self.plan.steps[index]  # as in ``whole_rollback``",
+        )
+    ),
+    # An alert that was under way when its process died is not sent again.
+    "take who is being told for told": rewrite(
+        (
+            _ALERTS,
+            f"""\
+    for told in [question for question, alert in state.alerts.items() if alert.in_flight]:
+        del state.alerts[told]
+{_ALERTS}""",
+        )
+    ),
+    # The gate lets every call through.
+    "ask nobody": rewrite(("        rules = self._rules(tool.name)\n", "        return None\n")),
+    # One order, two questions.
+    "ask the model for a second opinion": rewrite(
+        (
+            "        return await abandonable(advise(state, effect, self._advisor, self._tools, self.capabilities))\n",
+            """\
+        await abandonable(advise(state, effect, self._advisor, self._tools, self.capabilities))
+        return await abandonable(advise(state, effect, self._advisor, self._tools, self.capabilities))
+""",
+        )
+    ),
+    # Whoever resumes the saga has it asked once more.
+    "forget what the model answered": rewrite(
+        (
+            _ASKED,
+            f"""\
+    for index, step in enumerate(state.steps):
+        if type(step.semantic).__name__ == "Underway":
+            step.semantic = None
+            state.to_escalate[index, COMPENSATE] = "undo-missing"
+{_ASKED}""",
+        )
+    ),
 }

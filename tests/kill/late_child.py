@@ -7,23 +7,18 @@ answer to the wait (``answers``), which has one.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator, SagaError, ToolContext, tool
-from saga_engine.core import late_events as late
 from saga_engine.errors import SagaExists, SagaNotFound
-from saga_engine.ports import Receipt
 from saga_engine.runtime import events as delivering
-from saga_engine.runtime import listening
 from saga_engine.stores import open_store
-from saga_engine.stores.events import RedisEvents
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from tests.kill.world import FAST, World, did
+from tests.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
 
@@ -52,57 +47,38 @@ async def refund(sum: Any, of: Any, ctx: ToolContext) -> dict:  # noqa: A002 - a
 TOOLS = ToolRegistry([book, cancel, refund])
 
 
-def another_saga_for_each_delivery() -> None:
-    """The id of the saga that refunds does not follow from the event, so a repeat is refunded again."""
-    late.LateCall.saga_id = lambda call, *_event: f"{call.saga}-late-{id(object())}-{asyncio.get_running_loop().time()}"  # type: ignore[method-assign]
-
-
-def handled_before_it_is_begun() -> None:
-    """The store is told that the event was handled, and only then the saga is begun: a death in between loses it."""
-    begin = delivering.Events._handle_late
-
-    async def told_first(events: Any, due: Any, receipt: Any) -> None:
-        await events._store.event_store().handled(due.channel, due.event, keep_ms=delivering.EVENT_KEEP_MS)
-        await begin(events, due, receipt)
-
-    delivering.Events._handle_late = told_first  # type: ignore[method-assign]
-
-
-def in_time_is_late() -> None:
-    """What a wait leaves is for every event, and not only if none ended it."""
-    left_by = listening.left_by
-
-    def always(state: Any, index: int, nth: int, channel: Any) -> Any:
-        state.steps[index].event, was = "", state.steps[index].event
-        state.steps[index].effect, effect = None, state.steps[index].effect
-        try:
-            return left_by(state, index, nth, channel)
-        finally:
-            state.steps[index].event, state.steps[index].effect = was, effect
-
-    listening.left_by = always
-    delivering.left_by = always  # type: ignore[attr-defined]
-
-
-def past_the_store() -> None:
-    """An answer is a message to its saga and nothing else: a saga that waits no more refuses it, and it is gone."""
-
-    async def address(self: RedisEvents, channel: Any, waiter: Any, event: Any, *, keep_ms: int) -> Receipt:
-        return Receipt("held", known=False, waiter=waiter, payload=event.payload)
-
-    RedisEvents.address = address  # type: ignore[method-assign]
-
-
-def another_answer_for_each_delivery() -> None:
-    """The id of an answer does not follow from its wait, so a repeat is another one."""
-    delivering.answer_id = lambda *_: f"answer-{secrets.token_hex(8)}"  # type: ignore[attr-defined]
-
-
-_BROKEN: tuple[Callable[[], None], ...] = (
-    *(another_saga_for_each_delivery, handled_before_it_is_begun, in_time_is_late),
-    *(past_the_store, another_answer_for_each_delivery),
-)
-MUTANTS = {mutant.__name__.replace("_", " "): mutant for mutant in _BROKEN}
+_CALL = "        call = _DECODE(receipt.about)\n"
+MUTANTS: dict[str, Mutant] = {
+    # The id of the saga that refunds does not follow from the event, so a repeat is refunded again.
+    "another saga for each delivery": rewrite(("*what])[:16]}", "*what])[:16]}{__import__('secrets').token_hex(4)}")),
+    # The store is told that the event was handled, and only then the saga is begun: a death in between loses it.
+    "handled before it is begun": rewrite(
+        (
+            f"{_CALL}        payload",
+            f"""\
+        await self._store.event_store().handled(due.channel, due.event, keep_ms=EVENT_KEEP_MS)
+{_CALL}        payload""",
+        )
+    ),
+    # What a wait leaves is for every event, and not only if none ended it.
+    "in time is late": rewrite(
+        (
+            "if not anew and (taken := state.steps[index].took(*channel)):\n        return Left(taken)",
+            "anew = True",
+        )
+    ),
+    # An answer is a message to its saga and nothing else: a saga that waits no more refuses it, and it is gone.
+    "past the store": rewrite(
+        (
+            'return _receipt(await self._run("address", channel, keep_ms, _name(waiter), event.id, event.payload, mark))',
+            'return Receipt("held", known=False, waiter=waiter, payload=event.payload)',
+        )
+    ),
+    # The id of an answer does not follow from its wait, so a repeat is another one.
+    "another answer for each delivery": rewrite(
+        ('return f"answer-{digest(made)[:32]}"', "return f\"answer-{__import__('secrets').token_hex(8)}\"")
+    ),
+}
 
 
 def main(case: dict[str, Any]) -> Told:
@@ -112,7 +88,7 @@ def main(case: dict[str, Any]) -> Told:
     World.faults = Faults(case.get("fault", ""))
     delivering._TELL_AGAIN_MS = 0  # type: ignore[misc]
     if "mutant" in case:
-        MUTANTS[case["mutant"]]()
+        MUTANTS[case["mutant"]].install()
     return asyncio.run(_play(case))
 
 

@@ -6,51 +6,39 @@ Whoever sends an event sends it under one id. The tools are those of late events
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator, SagaError
-from saga_engine.core import evolve
-from saga_engine.core import records as r
-from saga_engine.core import state as states
 from saga_engine.errors import CancelRefused, SagaNotFound
 from saga_engine.runtime import events as delivering
 from saga_engine.stores import open_store
-from saga_engine.stores.events import RedisEvents
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.late_child import TOOLS
 from tests.kill.world import World
+from tests.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
 #: Ends a part that a broken engine leaves waiting; nothing is asserted about time.
 _LIMIT_S = 60
 
 
-def forget_at_a_takeover_what_came() -> None:
-    """A new owner waits for all events again, also for those that its predecessor has journalled."""
-    genuine = evolve._HANDLERS[r.SagaResumed]
-
-    def resumed(state: states.State, record: Any) -> None:
-        genuine(state, record)
-        for step in state.steps:
-            step.came = {}
-
-    evolve._HANDLERS[r.SagaResumed] = resumed
-
-
-def take_each_event_at_once() -> None:
-    """The store is told that an event is taken, though the step waits for others and may wait in vain."""
-
-    async def arrived(self: RedisEvents, channel: Any, waiter: Any, event: str, *, keep_ms: int, again_ms: int) -> None:
-        await self.over(channel, waiter, keep_ms=keep_ms, taken=event)
-
-    RedisEvents.arrived = arrived  # type: ignore[method-assign]
-
-
-MUTANTS: dict[str, Callable[[], None]] = {
-    mutant.__name__.replace("_", " "): mutant for mutant in (forget_at_a_takeover_what_came, take_each_event_at_once)
+MUTANTS: dict[str, Mutant] = {
+    # A new owner waits for all events again, also for those that its predecessor has journalled.
+    "forget at a takeover what came": rewrite(
+        (
+            "state.epoch = record.epoch",
+            "state.epoch = record.epoch\n    for step in state.steps:\n        step.came = {}",
+        )
+    ),
+    # The store is told that an event is taken, though the step waits for others and may wait in vain.
+    "take each event at once": rewrite(
+        (
+            'await self._run("arrived", channel, keep_ms, _name(waiter), event, bounded_ms(again_ms, 0))',
+            "await self.over(channel, waiter, keep_ms=keep_ms, taken=event)",
+        )
+    ),
 }
 
 
@@ -61,7 +49,7 @@ def main(case: dict[str, Any]) -> Told:
     World.faults = Faults(case.get("fault", ""))
     delivering._TELL_AGAIN_MS = 0  # type: ignore[misc]
     if "mutant" in case:
-        MUTANTS[case["mutant"]]()
+        MUTANTS[case["mutant"]].install()
     return asyncio.run(_play(case))
 
 
