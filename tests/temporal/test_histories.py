@@ -12,26 +12,58 @@ from temporalio.workflow import NondeterminismError
 from saga_engine.api.temporal import SagaWorkflow
 from saga_engine.temporal.worker import replay
 from tests.core.engine_mutants import MUTANTS
+from tests.mutating import rewrite
+from tests.temporal.recording import FOLDER, history, journal
 
-FOLDER = Path(__file__).with_name("histories")
 FILES = sorted(FOLDER.glob("*.json"))
-
-
-def history(path: Path) -> WorkflowHistory:
-    return WorkflowHistory.from_json(path.stem.rpartition("-")[0], path.read_text())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 async def test_a_recorded_history_plays_as_it_went(path: Path) -> None:
-    """Today's workflow does what it did when the history was recorded: else sagas under way would stop at an upgrade."""
-    await replay(SagaWorkflow, [history(path)])
+    """Today's workflow does what it did when the history was recorded: else sagas under way would stop at an upgrade.
+
+    And it writes the same journal, byte for byte, which the next run begins with. A record may change without a change
+    of what is done: then the difference of the journals is reviewed (``python -m tests.temporal.recording``).
+    """
+    assert (await journal(history(path))).decode() == path.with_suffix(".jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    "record",
+    ["SagaStarted", "StepSucceeded", "QuestionResolved", "AlertSent", "StepsAdded", "CompensationStarted"],
+)
+async def test_a_record_that_changed_is_noticed(record: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done stays the same, so Temporal alone plays it green: the journals are what tells."""
+    new = f"""\
+    data = _encode(record)
+    if b'"k":"{record}"' in data:
+        data = data.replace(b'"at":', b'"note":"new","at":')
+    if len(data) <= INLINE_LIMIT:
+"""
+    rewrite(("    data = _encode(record)\n    if len(data) <= INLINE_LIMIT:\n", new))(monkeypatch)
+    written = {path.stem: (await journal(history(path))).decode() for path in FILES}
+    changed = {path.stem for path in FILES if written[path.stem] != path.with_suffix(".jsonl").read_text()}
+    assert changed == {stem for stem, text in written.items() if '"note":"new"' in text}
+    assert changed
+
+
+def test_every_journal_has_its_history() -> None:
+    """None is left over, and a run begins with what the one before it wrote."""
+    assert sorted(path.with_suffix(".json") for path in FOLDER.glob("*.jsonl")) == FILES
+    for path in FILES:
+        name, _, number = path.stem.rpartition("-")
+        before = FOLDER / f"{name}-{int(number) - 1}.jsonl"
+        assert int(number) == 1 or path.with_suffix(".jsonl").read_text().startswith(before.read_text())
 
 
 def test_there_are_histories_of_everything() -> None:
-    """The recorded sagas have timers, answers from people, and runs that continue others."""
+    """The recorded sagas have timers, answers from people, runs that continue others, and every way that Temporal runs."""
     said = "".join(path.read_text() for path in FILES)
     for event in ("TIMER_STARTED", "UPDATE_ACCEPTED", "CONTINUED_AS_NEW", "WORKFLOW_PROPERTIES_MODIFIED"):
         assert event in said
+    written = "".join(path.with_suffix(".jsonl").read_text() for path in FILES)
+    for mark in ('"fallback":1', '"call":{', "PlannerAsked", "AlertFailed", "FinallyStarted", "StepsAdded"):
+        assert mark in written
 
 
 @pytest.mark.parametrize(
