@@ -23,7 +23,7 @@ LOCK_TOOLS := $(BIN)/uv pip compile $(LOCKING)
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos release-check docs docs-diagrams docs-kills docs-reference eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -164,6 +164,9 @@ bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs
 
 chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'
 	@$(BIN)/python -m chaos $(CHAOS_ARGS)
+
+digest: venv ## the digest of the journals of 20,000 random sagas: make digest DIGEST_ARGS='--save build/before.json'
+	@$(BIN)/python -m tests.core.digest --workers 2 $(DIGEST_ARGS)
 
 # It needs git, Node (for pyright) and Debian's redis-server. Every Python from 3.11 on that is on the PATH or in pyenv is tried.
 RELEASE := .venv-release

@@ -44,7 +44,7 @@ class Replanning:
         reasons = {} if luck < 0.35 else dict.fromkeys(self._going(state), "not needed")
         kept = [step.key for step in state.plan.steps if state.steps[step.index].status == t.PENDING]
         if kept and self.dice.random() < 0.15:  # more than it has to
-            more = {key for key in kept if key not in reasons}
+            more = [key for key in kept if key not in reasons]
             reasons |= dict.fromkeys(more, "not wanted")
         return interpret.Advice(steps, WRITTEN, dropped=reasons)
 
