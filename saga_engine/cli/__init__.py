@@ -129,6 +129,8 @@ def _saga(
 
 def main() -> None:
     """The entry point ``saga``; never returns."""
+    if sys.stdout is None:
+        _hold_stdout()
     try:
         code = run(sys.argv[1:])
     except SystemExit as ended:  # typer's, when the reader of the output is gone
@@ -142,6 +144,15 @@ def main() -> None:
                 stream.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _hold_stdout() -> None:
+    """Give a stdout that was closed a stream that cannot be written, so that no file or socket gets its number."""
+    held = os.open(os.devnull, os.O_RDONLY)
+    if held != 1:
+        os.dup2(held, 1)
+        os.close(held)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open to the end
 
 
 def run(args: Sequence[str]) -> int:

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.cli import exit_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from saga_engine.settings import Settings
     from saga_engine.sources.mcp import McpServer
+    from saga_engine.sources.mcp.listing import Listing
+    from saga_engine.sources.mcp.pins import PinnedTool
 
 
 def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest: bool, as_json: bool) -> int:
     """Connect to the servers, show the changes, and write them unless ``dry_run``.
 
-    Raises ``SettingInvalid`` for an unknown server. A server that cannot be reached is reported; the others are
-    accepted.
+    Raises ``SettingInvalid`` for an unknown server. A server that cannot be reached, and a tool that cannot be used,
+    are reported, and the exit code is 1; the others are accepted.
     """
     from saga_engine.cli.options import servers_of
     from saga_engine.cli.output import data, document, note, shown, table
@@ -28,15 +30,18 @@ def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest:
     found = asyncio.run(_all(servers))
     told: list[dict[str, Any]] = []
     failed, rows, drafts = False, [], []
-    for server, (pins, why) in zip(servers, found, strict=True):
-        if pins is None:
+    for server, (listing, why) in zip(servers, found, strict=True):
+        if listing is None:
             failed = True
             note(f"error: {shown(why)}")
             told.append({"server": server.name, "error": why})
             continue
-        changed = _changed(server, pins, dry_run=dry_run)
-        failed = failed or (dry_run and bool(changed))
+        pins, left_out = usable(server, listing)
+        changed = _changed(server, pins, left_out, dry_run=dry_run)
+        failed = failed or (dry_run and bool(changed)) or bool(left_out)
         told.append({"server": server.name, "tools": len(pins), "changes": [each.to_dict() for each in changed]})
+        if left_out:
+            told[-1]["left_out"] = left_out
         if hidden := {name: tool.hidden for name, tool in pins.items() if tool.hidden}:
             told[-1]["hidden"] = hidden
         rows += [
@@ -55,6 +60,8 @@ def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest:
             for name, characters in one.get("hidden", {}).items():
                 told_of = f"{one['server']}.{shown(name)} ({', '.join(characters[:5])})"
                 note(f"warning: its name or description has characters that nobody sees: {told_of}")
+            for name, why in one.get("left_out", {}).items():
+                note(f"error: {one['server']}.{shown(name)} is left out, it cannot be used: {shown(why)}")
             if "error" not in one:
                 note(_summary(one, dry_run=dry_run))
     return exit_codes.ERROR if failed else exit_codes.COMPLETED
@@ -87,7 +94,7 @@ async def _all(servers: Sequence[McpServer]) -> list[tuple[Any, str]]:
 
     async def one(server: McpServer) -> tuple[Any, str]:
         try:
-            return await server.listed(), ""
+            return await server.listing(), ""
         except ToolInvalid as error:
             return None, error.message
         finally:
@@ -96,13 +103,24 @@ async def _all(servers: Sequence[McpServer]) -> list[tuple[Any, str]]:
     return list(await asyncio.gather(*(one(server) for server in servers)))
 
 
-def _changed(server: McpServer, pins: Any, *, dry_run: bool) -> list[Any]:
-    from saga_engine.sources.mcp.pins import changes, write_pins
+def usable(server: McpServer, listing: Listing) -> tuple[dict[str, PinnedTool], dict[str, str]]:
+    """What a server lists and the engine can use, and what is left out, with the reason.
+
+    A tool whose name cannot stand in a plan is accepted: its table gives it another one.
+    """
+    _, unusable = server.usable(listing.tools)
+    broken = {name: why for name, why in unusable.items() if server.can_be_named(name)}
+    pins = {name: tool for name, tool in listing.tools.items() if name not in broken}
+    return pins, {**listing.unreadable, **broken}
+
+
+def _changed(server: McpServer, pins: Any, left_out: Mapping[str, str], *, dry_run: bool) -> list[Any]:
+    from saga_engine.sources.mcp.pins import changes, read_left_out, write_pins
 
     changed = changes(server.pins() or {}, pins)
-    if not dry_run and (changed or server.pins() is None):
-        assert server.config.lock is not None
-        write_pins(server.config.lock, server.name, pins)
+    assert server.config.lock is not None
+    if not dry_run and (changed or server.pins() is None or left_out != read_left_out(server.config.lock, server.name)):
+        write_pins(server.config.lock, server.name, pins, left_out)
     return changed
 
 

@@ -7,11 +7,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from saga_engine.cli import exit_codes
+
+#: Commands whose exit code tells how a saga ended, also where its report could not be written.
+_OF_A_SAGA: Final = frozenset({"submit", "resume", "cancel", "resolve", "undo", "amend", "fork", "show"})
 
 
 def command(body: Callable[..., int]) -> Callable[..., None]:
@@ -32,11 +35,19 @@ def command(body: Callable[..., int]) -> Callable[..., None]:
             code = _nobody_reads()
         except Exception as error:  # noqa: BLE001 - the last place where an error can be told
             code = report(error, as_json=as_json, debug=bool(options.get("debug")))
+        if code == exit_codes.COMPLETED and body.__name__ not in _OF_A_SAGA and _output_lost():
+            code = exit_codes.ERROR
         raise typer.Exit(code)
 
     # The backspace is typer's mark for lines that stay unwrapped.
     run.__doc__ = inspect.cleandoc(body.__doc__ or "").replace("\n\nExample", "\n\n\b\nExample")
     return run
+
+
+def _output_lost() -> bool:
+    from saga_engine.cli.output import stdout_lost
+
+    return stdout_lost()
 
 
 def _with_whole_id(body: Callable[..., int], args: tuple[Any, ...], options: dict[str, Any]) -> int:

@@ -6,6 +6,7 @@ Names, messages and outputs come from models and from the network. Every foreign
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -24,6 +25,8 @@ _CELL_CHARS: Final = 60
 #: A narrower column is not readable.
 _LEAST_CELL: Final = 8
 _TEXT_CHARS: Final = 4000
+#: Why stdout cannot be written, once that was seen.
+_LOST: Final[list[str]] = []
 _NOTE_FORM: Final[list[Callable[[str], str] | None]] = [None]
 _COLOURS: Final = {
     "PENDING": "2",
@@ -96,14 +99,35 @@ def stderr_line(text: str) -> None:
     _write(sys.stderr, text)
 
 
-def _write(stream: TextIO, text: str) -> None:
+def stdout_lost() -> bool:
+    """Whether something could not be written to stdout since the last question, which stderr was told of."""
+    lost = bool(_LOST)
+    _LOST.clear()
+    return lost
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Write a line. Where a stream is full or closed, the command goes on: what it does matters more than its words."""
     line = text + "\n"
     try:
-        stream.write(line)
-    except UnicodeEncodeError:
-        encoding = stream.encoding or "ascii"
-        stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+        if stream is None:
+            raise OSError(errno.EBADF, "it is closed")
+        try:
+            stream.write(line)
+        except UnicodeEncodeError:
+            encoding = stream.encoding or "ascii"
+            stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if stream is sys.stderr:
+            return  # there is no other place to say it
+        if not _LOST:
+            _LOST.append(error.strerror or str(error))
+            note(f"error: standard output cannot be written: {_LOST[0]}")
+        if stream is not None:  # what it still holds would fail again when Python flushes it at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def paint(word: str, text: str | None = None, stream: TextIO | None = None) -> str:

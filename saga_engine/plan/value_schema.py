@@ -1,4 +1,4 @@
-"""JSON Schemas (Draft 2020-12) as checks of single values: an operator's answer, an event's payload, a tool's output.
+"""JSON Schemas as checks of single values: an operator's answer, an event's payload, a tool's output.
 
 A schema comes from a plan or from a tool: it never causes a network request, and no pattern of it blocks the process.
 """
@@ -6,10 +6,12 @@ A schema comes from a plan or from a tool: it never causes a network request, an
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import jsonschema_rs
 
@@ -26,12 +28,35 @@ class SchemaUnusable(ValueError):
     """It is no valid JSON Schema; the text says why."""
 
 
+#: The dialects of JSON Schema, by the end of their names.
+_DIALECTS: Final = {
+    "draft-04": "Draft4Validator",
+    "draft-06": "Draft6Validator",
+    "draft-07": "Draft7Validator",
+    "2019-09": "Draft201909Validator",
+    "2020-12": "Draft202012Validator",
+}
+_DIALECT: Final = re.compile(r"https?://json-schema\.org/(?:draft/)?([\w-]+)/schema#?")
+
+
+def _kind(schema: Any) -> str:
+    """The validator of the dialect that a schema names with ``$schema``; without one it is Draft 2020-12."""
+    named = schema.get("$schema") if isinstance(schema, Mapping) else None
+    if named is None:
+        return _DIALECTS["2020-12"]
+    found = _DIALECT.fullmatch(named) if isinstance(named, str) else None
+    if found is None or found[1] not in _DIALECTS:
+        raise SchemaUnusable(f"its $schema is {str(named)[:100]!r}; known: {', '.join(_DIALECTS)}")
+    return _DIALECTS[found[1]]
+
+
 def validator(schema: Any, *, formats: bool = False) -> jsonschema_rs.Validator:
-    """The compiled schema. Raises ``SchemaUnusable``."""
+    """The compiled schema, in the dialect that it names. Raises ``SchemaUnusable``."""
     import jsonschema_rs
 
+    kind = getattr(jsonschema_rs, _kind(schema))
     try:
-        return jsonschema_rs.Draft202012Validator(
+        return kind(  # type: ignore[no-any-return] # chosen by its name
             schema,
             validate_formats=formats,
             retriever=_refuse_retrieval,

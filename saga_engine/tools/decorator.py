@@ -44,6 +44,12 @@ class Tool(PlainOptions, Generic[P, R]):
             raise ToolInvalid(
                 f"a {type(function).__name__} is no tool", hint="decorate a function or a callable object"
             )
+        if _yields(function):
+            raise ToolInvalid(
+                "a generator is no tool: its body would only run while somebody takes its values",
+                hint="return the whole result, as a list for example",
+                tool=getattr(function, "__name__", ""),
+            )
         self.function = function
         name = options.get("name")
         self.name = _name_of(function) if name is None else name
@@ -318,6 +324,15 @@ def _doc_of(function: Callable[..., Any]) -> str:
 def _clean(text: Any) -> Any:
     """A text without the indentation of its source; a value that is not text is refused later."""
     return inspect.cleandoc(text) if isinstance(text, str) else text
+
+
+def _yields(function: Callable[..., Any]) -> bool:
+    """Whether a call makes a generator, whose body has not begun when the call returns."""
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    called = inner if inspect.isroutine(inner) else type(inner).__call__
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
 
 
 def _words(given: Iterable[str]) -> tuple[str, ...]:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def compile_schema(schema: Any, label: str, what: str = "input_schema", *, formats: bool) -> jsonschema_rs.Validator:
-    """Compile a JSON Schema (Draft 2020-12); a ``$ref`` never causes a network request. Raises ``ToolInvalid``."""
+    """Compile a JSON Schema; a ``$ref`` never causes a network request. Raises ``ToolInvalid``."""
     try:
         return validator(schema, formats=formats)
     except SchemaUnusable as error:
         raise ToolInvalid(
             f"the {what} of tool {label!r} is no valid JSON Schema: {error}",
-            hint="it must be Draft 2020-12 and refer to nothing outside itself",
+            hint="without $schema it must be Draft 2020-12, and it may refer to nothing outside itself",
             tool=label,
         ) from error
 

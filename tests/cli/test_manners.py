@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -232,3 +233,23 @@ def test_an_answer_says_who_gave_it(monkeypatch: pytest.MonkeyPatch, known: dict
         monkeypatch.setenv(name, value)
     assert person(None) == known.get("USER", pwd.getpwuid(os.getuid()).pw_name)
     assert person("kim") == "kim"
+
+
+@pytest.mark.parametrize("where", ["full", "closed"])
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path, where: str) -> None:
+    """On stderr, with the reason. A saga's exit code stays its own; a list that nobody has is an error."""
+    (tmp_path / "plan.json").write_text('{"task_id": "t", "steps": [{"step_id": 1, "compute": {"sum": [1, 2]}}]}')
+    store = ["--store", f"embedded://{tmp_path}/s"]
+    redirect = ">/dev/full" if where == "full" else ">&-"
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = f'exec "$0" -m saga_engine "$@" {redirect}'
+        return subprocess.run(
+            ["sh", "-c", command, sys.executable, *args], cwd=tmp_path, text=True, capture_output=True, check=False
+        )
+
+    completed, listed = run("submit", "plan.json", "--json", *store), run("list", *store)
+    assert (completed.returncode, listed.returncode) == (0, 1)
+    for done in (completed, listed):
+        assert "error: standard output cannot be written: " in done.stderr
+        assert "defect" not in done.stderr

@@ -12,7 +12,6 @@ import pytest
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 from pydantic import TypeAdapter
 
-from saga_engine.errors import ToolInvalid
 from saga_engine.gateway.stdio import _parsed
 from saga_engine.sources.mcp import McpServer, stdio
 from saga_engine.sources.mcp.stdio import id_in
@@ -195,9 +194,9 @@ def test_a_request_that_cannot_be_read_is_answered(text: str) -> None:
 # --- floods and silence --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["deep", "nested", "lone"])
+@pytest.mark.parametrize("word", ["deep", "nested"])
 async def test_an_answer_that_cannot_be_read_is_known_at_once(tmp_path: Path, word: str) -> None:
-    """Nested too deeply, or no text at all: the call has had its answer and does not wait for the time-out."""
+    """Nested too deeply: the call has had its answer and does not wait for the time-out."""
     evil = Evil(tmp_path, "act", "look")
     evil.say(answers={"act": word, "look": word})
     source = evil.source({"act": {"timeout_s": 600}, "look": {**READ, "timeout_s": 600, "retry": {"max_attempts": 1}}})
@@ -221,24 +220,29 @@ async def test_a_result_of_100_mb_is_not_read_into_memory(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("ways", "why"),
+    ("ways", "left_out"),
     [
-        ({"tools": [tool(f"t{i}") for i in range(1001)]}, "more than 1000 tools"),
-        ({"endless": True}, "more than 100 pages"),
-        ({"tools": [tool("t", "x" * 300_000)]}, "longer than"),
-        ({"tools": [tool("t"), tool("t")]}, "two tools"),
-        ({"tools": [tool("t", outputSchema={"type": "object", "a": json.loads("[" * 70 + "]" * 70)})]}, "nested"),
+        ({"tools": [tool(f"t{i}") for i in range(1500)]}, {}),
+        ({"tools": [tool("t1")], "endless": True}, {}),
+        ({"tools": [tool("t", "x" * 300_000), tool("t1")]}, {"t": "longer than"}),
+        ({"tools": [tool("t"), tool("t", "Another."), tool("t1"), tool("t1")]}, {"t": "listed twice"}),
+        (
+            {"tools": [tool("t", outputSchema={"type": "object", "a": json.loads("[" * 70 + "]" * 70)}), tool("t1")]},
+            {"t": "nested"},
+        ),
     ],
     ids=["many", "endless", "long", "twins", "deep"],
 )
-async def test_a_list_of_tools_that_cannot_be_kept(tmp_path: Path, ways: Any, why: str) -> None:
-    """The server is refused as a whole, with the reason."""
+async def test_a_tool_that_cannot_be_kept_costs_itself_alone(tmp_path: Path, ways: Any, left_out: Any) -> None:
+    """Each tool of a list has its own reason, and the others are used."""
     evil = Evil(tmp_path, "t")
     evil.say(**ways)
     source = evil.source()
-    with pytest.raises(ToolInvalid, match=why):
-        await source.open()
+    listing = await source.listing()
     await source.close()
+    assert "t1" in listing.tools
+    assert listing.unreadable.keys() == left_out.keys()
+    assert all(why in listing.unreadable[name] for name, why in left_out.items())
 
 
 async def test_a_server_that_stops_answering_holds_up_no_other(

@@ -17,7 +17,7 @@ from saga_engine.errors import SagaError, SettingInvalid
 from saga_engine.sources.http import http_tools
 from saga_engine.sources.openapi import Draft, draft_tables
 from saga_engine.sources.openapi.document import parse
-from saga_engine.sources.openapi.toml import value
+from saga_engine.sources.toml import value
 from saga_engine.testing.faulty_http import MisbehavingServer, done
 
 _JSON = "application/json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from saga_engine import Coordinator
 from saga_engine.core.effects import Done
 from saga_engine.errors import SettingInvalid, ToolInvalid
 from saga_engine.sources.mcp import McpServer, mcp_servers
+from saga_engine.sources.mcp.draft import draft
 from saga_engine.sources.mcp.pins import PinnedTool, changes, read_pins, write_pins
 from saga_engine.sources.mcp.templates import Template, Unfillable
 from saga_engine.tools.registry import ToolRegistry
@@ -101,8 +103,56 @@ def test_a_schema_that_cannot_be_used_costs_its_own_tool_alone() -> None:
     """A hostile schema is found when tools are loaded, not when a plan is checked."""
     bad = pinned("bad", schema={"type": "object", "properties": {"a": {"$ref": "https://evil.example/schema"}}})
     assert loaded({}, pinned(), bad).names() == ["inn.get"]
-    with pytest.raises(ToolInvalid):
-        loaded({"bad": {}}, bad)
+    assert loaded({"bad": {}}, pinned(), bad).names() == ["inn.get"]
+
+
+def test_what_needs_an_unusable_tool_cannot_be_used_either() -> None:
+    """Else a write would count as undoable whose undo cannot be called; an undo needs nothing but itself."""
+    bad = pinned("bad", schema={"type": "object", "$schema": "https://example.com/mine"})
+    tables = {"book": {"undo": "bad"}, "move": {"undo": "get"}, "get": {}}
+    assert loaded(tables, pinned("book"), pinned("move"), pinned(), bad).names() == ["inn.move", "inn.get"]
+
+
+@pytest.mark.parametrize("dialect", ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"])
+def test_a_schema_is_read_in_its_own_dialect(dialect: str) -> None:
+    """In drafts before 2020-12 a list under ``items`` is a tuple."""
+    tuple_ = "prefixItems" if dialect.endswith("2020-12") else "items"
+    schema = {
+        "$schema": f"http://json-schema.org/{dialect}/schema#",
+        "type": "object",
+        "properties": {"range": {"type": "array", tuple_: [{"type": "number"}, {"type": "number"}]}},
+    }
+    spec = loaded({}, pinned("set", schema=schema)).spec("inn.set")
+    assert spec is not None
+    assert not spec.check_params({"range": [1, 2]})
+    assert spec.check_params({"range": [1, "x"]})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x" * 128,
+        "a/b",
+        "files:read",
+        "two words",
+        "-lead",
+        "9lives",
+        "名前",
+        "a\u202eb",
+        "get-x",
+        'quo"te',
+        "\ud83d",
+        ".",
+    ],
+)
+def test_each_table_that_is_drafted_loads(name: str) -> None:
+    """Whatever a tool is called, its table gives it a name that plans can write, and no other tool has."""
+    pins = {each: pinned(each) for each in (name, "a_b", "get")}
+    text = draft("inn", pins, ())
+    tables = tomllib.loads(text)["mcp"]["inn"]["tools"]
+    found = loaded(tables, *(pinned(each) for each in tables)).names()
+    assert len(found) == 3
+    assert {"inn.a_b", "inn.get"} <= set(found)
 
 
 def test_a_param_that_takes_the_key_is_not_for_plans() -> None:
@@ -179,10 +229,13 @@ def test_hints_are_no_part_of_what_is_accepted() -> None:
     assert found == [("get", "changed", ("description",)), ("new", "added", ()), ("old", "removed", ())]
 
 
-async def test_two_tools_of_one_name_make_a_server_unusable(tmp_path: Path) -> None:
-    """Nobody could know which of them is called."""
-    with pytest.raises(ToolInvalid, match="two tools called 'book'"):
-        await World(tmp_path).server({"twins": True}).open()
+async def test_two_tools_of_one_name_are_left_out(tmp_path: Path) -> None:
+    """Nobody could know which of them is called; what the server lists beside them is used."""
+    server = World(tmp_path).server({"twins": True})
+    listing = await server.listing()
+    await server.close()
+    assert listing.unreadable == {"book": "it is listed twice, with two declarations"}
+    assert {"cancel", "find"} <= listing.tools.keys()
 
 
 async def test_a_server_is_used_from_its_file_without_being_asked(tmp_path: Path) -> None:

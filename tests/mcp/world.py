@@ -50,8 +50,13 @@ def listed():
     swapped = WORLD.with_suffix(".swapped")
     if swapped.exists():
         tools[0]["description"] = swapped.read_text()
+    if WAYS.get("texts"):
+        tools += [tool("half", "A text that was cut within a character.", {}), tool("twice", "A name twice.", {})]
+    listing = WORLD.with_suffix(".listing")
+    if listing.exists():
+        tools += json.loads(listing.read_text())
     if WAYS.get("twins"):
-        tools.append(tools[0])
+        tools.append(tools[0] | {"description": "Book another room."})
     return tools
 
 
@@ -88,6 +93,10 @@ def call(name, arguments, meta):
         time.sleep(3600)
     if name == "broken":
         return {"isError": True, "content": [{"type": "text", "text": f"broken: {os.environ.get('TOKEN', '')}"}]}
+    if name == "twice":
+        return {"structuredContent": {"id": "TWICE"}, "content": []}
+    if name == "half":
+        return {"content": [{"type": "text", "text": "cut \ud83d, whole \U0001f600, spelled \\ud83d"}]}
     if name == "env":
         return {"structuredContent": {"env": dict(os.environ), "cwd": str(Path.cwd())}, "content": []}
     return None
@@ -112,6 +121,8 @@ def answer(request):
         result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
     elif method == "tools/list":
         result = {"tools": listed(), **({"ttlMs": 0, "cacheScope": "private"} if modern else {})}
+        if "cursor" in WAYS:
+            result["nextCursor"] = WAYS["cursor"]
     elif method == "tools/call":
         result = call(params["name"], params.get("arguments") or {}, params.get("_meta") or {})
         if result is None:
@@ -135,7 +146,9 @@ class Handler(BaseHTTPRequestHandler):
         made = answer(request)
         if made is None:
             return self.reply(202, b"", "")
-        return self.reply(200, json.dumps(made).encode(), "application/json")
+        if WAYS.get("events"):
+            return self.reply(200, f"event: message\ndata: {spelled(made)}\n\n".encode(), "text/event-stream")
+        return self.reply(200, spelled(made).encode(), "application/json")
 
     def do_GET(self):
         self.reply(405, b"", "")
@@ -154,6 +167,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def spelled(made):
+    """The text of a response; with a name twice where ``TWICE`` stands in it."""
+    return json.dumps(made).replace('"TWICE"', '1, "id": 2')
+
+
 def main():
     print("starting", file=sys.stderr, flush=True)  # noqa: T201
     if WAYS.get("dead"):
@@ -169,7 +187,7 @@ def main():
     for line in sys.stdin:
         made = answer(json.loads(line))
         if made is not None:
-            sys.stdout.write(json.dumps(made) + "\n")
+            sys.stdout.write(spelled(made) + "\n")
             sys.stdout.flush()
 
 

@@ -530,3 +530,32 @@ def test_a_breaker_is_a_policy_or_nothing():
     made = tool(print_it, resource=keys)
     keys.append("b")
     assert made.resource == ("a",)
+
+
+def _yields(x: int) -> Any:
+    yield x
+
+
+async def _yields_later(x: int) -> Any:
+    yield x
+
+
+class _Yields:
+    def __call__(self, x: int) -> Any:
+        yield x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_yields, _yields_later, functools.partial(_yields, 1), _Yields()],
+    ids=["generator", "async generator", "partial", "object"],
+)
+def test_a_generator_is_no_tool(function: Any) -> None:
+    """A call would return before the body has begun, and count as done."""
+    with pytest.raises(ToolInvalid, match="a generator is no tool"):
+        tool(name="stream")(function)
+
+
+def test_a_function_that_takes_all_values_of_a_generator_is_a_tool() -> None:
+    """Its body has run when it returns."""
+    assert tool(functools.wraps(_yields)(lambda x: list(_yields(x)))).name == "_yields"

@@ -112,7 +112,7 @@ class McpCall:
         try:
             live = await connection.live()
             try:
-                tools = await live.current(self.source.config.recheck_s)
+                listing = await live.current(self.source.config.recheck_s)
             except Exception as error:
                 connection.lose(live)
                 why = f"the tools of MCP server {self.source.config.name!r} cannot be listed: {_said(error)}"
@@ -124,14 +124,19 @@ class McpCall:
         except asyncio.CancelledError as error:
             why = f"MCP server {self.source.config.name!r} was not ready in time; nothing was sent"
             raise NeverSent(why, error_code="never_sent") from error
-        tool = tools.get(self.remote)
+        tool = listing.tools.get(self.remote)
         if tool is None or tool.digest != self._digest:
-            what = "is gone" if tool is None else "has changed"
+            server, unreadable = self.source.config.name, listing.unreadable.get(self.remote)
+            if unreadable:
+                what = f"MCP server {server!r} listed a tool that cannot be read: {self.remote}: {unreadable}"
+            else:
+                change = "is gone" if tool is None else "has changed"
+                what = f"the tool {self.remote!r} of MCP server {server!r} {change} since it was accepted"
             raise _not_sent(
-                f"the tool {self.remote!r} of MCP server {self.source.config.name!r} {what} since it was accepted",
+                what,
                 "tool_changed",
                 retryable=False,
-                suggestion=f"look at the change and accept it: saga tools accept {self.source.config.name}",
+                suggestion=f"look at the change and accept it: saga tools accept {server}",
             )
         return live
 

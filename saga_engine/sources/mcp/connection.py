@@ -11,19 +11,21 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import monotonic
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine._version import __version__
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.values import printable
+from saga_engine.sources.mcp.listing import Listing, Sieve, list_tools
 from saga_engine.sources.mcp.manifest import ServerConfig, filled
-from saga_engine.sources.mcp.pins import MAX_TOOLS, PinnedTool, listed
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.client._transport import TransportStreams
     from mcp.client.session import ClientSession
 
 _log = logging.getLogger("saga_engine.sources.mcp")
@@ -32,7 +34,6 @@ _log = logging.getLogger("saga_engine.sources.mcp")
 BACKOFF_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 #: A connection that lasted as long as this starts over with the first pause.
 _LASTED_S: Final = 10.0
-_MAX_PAGES: Final = 100
 _REASON_CHARS: Final = 500
 #: The modes of the SDK for the eras of the protocol.
 _MODES: Final = {"auto": "auto", "2025-11-25": "legacy", "2026-07-28": "2026-07-28"}
@@ -49,28 +50,29 @@ class NotConnected(Exception):
 
 
 class Live:
-    """A connection. ``tools``: what the server lists; ``secrets``: the values that it was given, by name."""
+    """A connection. ``listing``: what the server lists; ``secrets``: the values that it was given, by name."""
 
-    def __init__(self, client: Client, tools: Mapping[str, PinnedTool], secrets: Mapping[str, str]) -> None:
+    def __init__(self, client: Client, sieve: Sieve, listing: Listing, secrets: Mapping[str, str]) -> None:
         self.session: ClientSession = client.session
         self.protocol = client.protocol_version
         info = client.server_info
         self.server = "" if info is None else printable(f"{info.name} {info.version}", 200)
-        self.tools = tools
+        self.listing = listing
+        self._sieve = sieve
         self.secrets = secrets
         self._listed_s = monotonic()
         #: Set by the server's notification that its tools changed.
         self.stale = False
         self.lost = asyncio.Event()
 
-    async def current(self, max_age_s: float) -> Mapping[str, PinnedTool]:
+    async def current(self, max_age_s: float) -> Listing:
         """The server's tools, listed again if they may have changed. Raises what a request raises."""
         if self.stale or monotonic() - self._listed_s > max_age_s:
             self.stale = False
             began_s = monotonic()
-            self.tools = await list_tools(self.session)
+            self.listing = await list_tools(self.session, self._sieve)
             self._listed_s = began_s
-        return self.tools
+        return self.listing
 
 
 class Connection:
@@ -175,8 +177,9 @@ class Connection:
 
         async with AsyncExitStack() as stack:
             transport, ended, words = await self._transport(stack, seen)
+            sieved = _Sieved(transport)
             client = Client(
-                transport,
+                sieved,
                 mode=_MODES[self._config.protocol],
                 cache=None,
                 client_info=Implementation(name="saga-engine", version=__version__),
@@ -185,12 +188,12 @@ class Connection:
             try:
                 async with asyncio.timeout(self._config.start_timeout_s):
                     await stack.enter_async_context(client)
-                    tools = await list_tools(client.session)
+                    listing = await list_tools(client.session, sieved.sieve)
             except TimeoutError as error:
                 raise TimeoutError(f"no answer within {self._config.start_timeout_s:g} s{words()}") from error
             except Exception as error:
                 raise ConnectionError(f"{_reason(error)}{words()}") from error
-            live = Live(client, tools, seen)
+            live = Live(client, sieved.sieve, listing, seen)
             holder.append(live)
             yield live, ended
 
@@ -210,25 +213,28 @@ class Connection:
         return transport, [], lambda: ""
 
 
+class _Sieved:
+    """A transport whose messages go through a sieve."""
+
+    def __init__(self, transport: AbstractAsyncContextManager[TransportStreams]) -> None:
+        self._transport = transport
+        self.sieve: Sieve
+
+    async def __aenter__(self) -> TransportStreams:
+        read_stream, write_stream = await self._transport.__aenter__()
+        self.sieve = Sieve(read_stream)
+        return self.sieve, write_stream
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, trace)
+
+
 def _imported() -> None:
     """Import the SDK and what needs it, which takes seconds on a busy machine."""
     import saga_engine.sources.mcp.http
     import saga_engine.sources.mcp.stdio  # noqa: F401 - they are there from now on
-
-
-async def list_tools(session: ClientSession) -> dict[str, PinnedTool]:
-    """All tools of a server. Raises ``ValueError`` for a list that cannot be used, and what a request raises."""
-    from mcp_types import PaginatedRequestParams
-
-    found: list[Mapping[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
-        cursor = page.next_cursor
-        if cursor is None or len(found) > MAX_TOOLS:
-            return listed(found)
-    raise ValueError(f"it lists its tools on more than {_MAX_PAGES} pages")
 
 
 async def _first_of(*events: asyncio.Event) -> None:

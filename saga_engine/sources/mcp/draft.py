@@ -6,16 +6,23 @@ nothing relies on them before an operator has put the tables into ``saga.toml``.
 
 from __future__ import annotations
 
-import json
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
+from saga_engine.errors import SettingInvalid
 from saga_engine.plan.values import printable
+from saga_engine.sources.mcp.manifest import server_config, usable_name
 from saga_engine.sources.mcp.pins import PinnedTool, Pins
 from saga_engine.sources.mcp.shipped import builtin, builtin_names
+from saga_engine.sources.toml import key, value
 
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+#: The characters of a tool's name with its server's.
+_MOST_CHARS: Final = 64
 _WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 #: What takes back what a verb does, as tools are called.
 _BACK: Final[Mapping[str, Sequence[str]]] = {
@@ -41,9 +48,9 @@ _LOOK: Final = ("get", "find", "read", "show", "search", "list")
 def heading(server: str, table: Mapping[str, object], pins: Pins, about: str) -> str:
     """The table of a server, with the shipped manifest that describes it."""
     lines = [f"[mcp.{server}]", f"# {printable(about, 200)}"]
-    for name, value in table.items():
-        if value:
-            lines.append(f"{name} = {_toml(value)}")
+    for name, given in table.items():
+        if given:
+            lines.append(f"{name} = {value(given)}")
     known, differing = described_by(pins)
     if known:
         lines.append(f'manifest = "builtin:{known}"')
@@ -64,10 +71,14 @@ def described_by(pins: Pins) -> tuple[str, list[str]]:
 
 
 def draft(server: str, pins: Pins, described: Collection[str]) -> str:
-    """The tables as TOML; an empty text if every tool is described."""
-    return "\n".join(
-        line for name in sorted(pins) if name not in described for line in _table(server, pins[name], pins)
-    )
+    """The tables as TOML, each of which loads; an empty text if every tool is described."""
+    made: list[str] = []
+    for name in sorted(pins):
+        if name not in described:
+            table = "\n".join(_table(server, pins[name], pins))
+            why = _loads(server, table)
+            made.append(table if not why else f"# No table for {printable(name, 100)}: {printable(why, 200)}\n")
+    return "\n".join(made)
 
 
 def back_of(name: str, names: Collection[str]) -> str:
@@ -91,30 +102,45 @@ def _key(name: str) -> str:
 
 
 def _table(server: str, tool: PinnedTool, pins: Pins) -> Iterator[str]:
-    name = tool.name if _BARE.fullmatch(tool.name) else json.dumps(tool.name)
     first = tool.description.strip().split("\n", 1)[0]
-    yield f"[mcp.{server}.tools.{name}]"
+    yield f"[mcp.{server}.tools.{key(tool.name)}]"
     if first:
         yield f"# {printable(first, 110)}"
+    if not usable_name(server, tool.name):
+        yield f"name = {value(_other_name(server, tool.name, pins))}           # its own cannot stand in a plan"
     if tool.hints.get("readOnlyHint") is True:
         yield 'effect = "read"        # the server says so: check it'
         yield ""
         return
     yield 'effect = "write"'
     back = back_of(tool.name, pins)
-    yield f"# undo = {json.dumps(back or '…')}           # the tool that takes it back" + (
+    yield f"# undo = {value(back or '…')}           # the tool that takes it back" + (
         ": a guess by its name" if back else ""
     )
     look = _renamed(tool.name, pins, lambda verb: _LOOK if verb in _BACK else ())
     if look:
-        yield f"# probe = {json.dumps(look)}           # the tool that tells whether it happened: a guess by its name"
+        yield f"# probe = {value(look)}           # the tool that tells whether it happened: a guess by its name"
     if tool.hints.get("idempotentHint") is True:
         yield "# idempotent = true     # the server says that a repeat changes nothing more"
     yield '# is_error = "not-done"  # if an answer with isError means that nothing was done'
     yield ""
 
 
-def _toml(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+def _other_name(server: str, name: str, pins: Pins) -> str:
+    """A name that plans can write, for a tool whose own they cannot; no other tool of the server has it."""
+    plain = _FOREIGN.sub("_", name).strip("_.-")
+    plain = plain if plain and not plain[0].isdigit() else f"_{plain}"
+    if plain not in pins and usable_name(server, plain):
+        return plain
+    mark = sha256(name.encode("utf-8", "replace")).hexdigest()[:6]
+    return f"{plain[: _MOST_CHARS - len(server) - len(mark) - 2]}_{mark}"
+
+
+def _loads(server: str, text: str) -> str:
+    """Why a table cannot be put into ``saga.toml``; empty if it can."""
+    try:
+        tools = tomllib.loads(text)["mcp"][server]["tools"]
+        server_config(server, {"command": ["-"], "tools": tools}, base=Path(), source="the draft", lock=None)
+    except (SettingInvalid, tomllib.TOMLDecodeError) as error:
+        return str(error)
+    return ""

@@ -14,6 +14,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from saga_engine._version import __version__
+from saga_engine.sources.mcp.messages import read_once
 from saga_engine.sources.mcp.transport_errors import LABELLED, label
 
 if TYPE_CHECKING:
@@ -65,10 +66,15 @@ class _Labelled(httpx2.AsyncBaseTransport):
         kind = response.headers.get("content-type", "").lower()
         if response.status_code >= 400 and request.method == "POST":
             return await _labelled(request, response)
-        if kind.startswith("text/event-stream"):
-            return response  # its events are bounded one by one
         assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if kind.startswith("text/event-stream"):
+            response.stream = _Events(response.stream, self._max_bytes)
+            return response
         response.stream = _Bounded(response.stream, self._max_bytes)
+        if kind.startswith("application/json"):
+            # The body as it is read has another length than the header says.
+            response.headers.pop("content-length", None)
+            response.stream = _ReadOnce(response.stream)
         return response
 
     async def aclose(self) -> None:
@@ -118,3 +124,45 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _ReadOnce(httpx2.AsyncByteStream):
+    """One message, made ready for the parser."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield read_once(b"".join([chunk async for chunk in self._inner]))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Events(httpx2.AsyncByteStream):
+    """Server-sent events, each line of data made ready for the parser; no line is longer than ``most``."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
+        self._inner = inner
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        begun = bytearray()
+        async for chunk in self._inner:
+            begun += chunk
+            if b"\n" in chunk:
+                *lines, rest = bytes(begun).split(b"\n")
+                begun = bytearray(rest)
+                yield b"".join(_read_line(line) + b"\n" for line in lines)
+            if len(begun) > self._most:
+                raise httpx2.StreamError(f"its answer has more than {self._most:,} bytes")
+        if begun:
+            yield _read_line(bytes(begun))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _read_line(line: bytes) -> bytes:
+    head, colon, data = line.partition(b":")
+    return b"data: " + read_once(data) if colon and head == b"data" and data.strip() else line

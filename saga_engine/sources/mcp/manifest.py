@@ -223,7 +223,7 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
         it.refuse("idempotent", "and key: a tool with a key needs no other reason to be repeated")
     is_error, refusals = _meaning(it, effect)
     name = remote if helps else it.text("name", remote)
-    if not _LOCAL.fullmatch(name) or len(f"{server}.{name}") > 64:
+    if not usable_name(server, name):
         it.refuse("name", f"cannot be {name!r}", "letters, digits, '_', '.' and '-'; with the server's at most 64")
     made = ToolManifest(
         name=name,
@@ -245,6 +245,11 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
     )
     it.end()
     return made
+
+
+def usable_name(server: str, name: str) -> bool:
+    """Whether plans can write the name of a server's tool."""
+    return _LOCAL.fullmatch(name) is not None and len(f"{server}.{name}") <= 64
 
 
 def unlisted(name: str, timeout_s: float = 30.0) -> ToolManifest:

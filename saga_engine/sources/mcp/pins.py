@@ -7,9 +7,10 @@ while the server's own declaration has the same digest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid, ValueNotJson
@@ -18,8 +19,7 @@ from saga_engine.plan.values import digest
 
 _VERSION: Final = 1
 _MAX_FILE_BYTES: Final = 64 * 2**20
-#: A server that lists more, or a declaration that is longer, is refused.
-MAX_TOOLS: Final = 1000
+#: A tool whose declaration is longer is refused.
 MAX_DECLARATION_CHARS: Final = 256 * 1024
 #: Characters that scripts and emoji need, and the line end of other systems.
 _HARMLESS: Final = frozenset("\u200c\u200d\r\u00a0\u3000")
@@ -78,28 +78,13 @@ class PinnedTool:
 Pins = Mapping[str, PinnedTool]
 
 
-def listed(declared: Sequence[Mapping[str, Any]]) -> dict[str, PinnedTool]:
-    """The tools that a server lists, by name. Raises ``ValueError``, also for two tools with one name."""
-    if len(declared) > MAX_TOOLS:
-        raise ValueError(f"it lists more than {MAX_TOOLS} tools")
-    found: dict[str, PinnedTool] = {}
-    for each in declared:
-        tool = PinnedTool.of(each)
-        if tool.name in found:
-            raise ValueError(f"it lists two tools called {tool.name[:100]!r}")
-        found[tool.name] = tool
-    return found
-
-
 def read_pins(path: Path) -> dict[str, dict[str, PinnedTool]]:
     """The accepted tools by server; none without a file. Raises ``SettingInvalid`` for a file that was damaged."""
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ValueError("it is too large")
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if body["version"] != _VERSION:
-            raise ValueError(f"its version is {body['version']!r}")
+        body = _body(path)
         servers = {name: _read_server(tools) for name, tools in body["servers"].items()}
+        if not all(isinstance(why, str) for left in body.get("left_out", {}).values() for why in left.values()):
+            raise ValueError("its left_out is no text for each tool")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -109,6 +94,15 @@ def read_pins(path: Path) -> dict[str, dict[str, PinnedTool]]:
             file=str(path),
         ) from error
     return servers
+
+
+def _body(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise ValueError("it is too large")
+    body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if body["version"] != _VERSION:
+        raise ValueError(f"its version is {body['version']!r}")
+    return body
 
 
 def _read_server(tools: Mapping[str, Any]) -> dict[str, PinnedTool]:
@@ -121,14 +115,26 @@ def _read_server(tools: Mapping[str, Any]) -> dict[str, PinnedTool]:
     return found
 
 
-def write_pins(path: Path, server: str, tools: Pins) -> None:
+def read_left_out(path: Path, server: str) -> Mapping[str, str]:
+    """The tools of a server that were left out when its others were accepted, with the reason.
+
+    Raises ``SettingInvalid`` for a file that was damaged.
+    """
+    return _body(path).get("left_out", {}).get(server, {}) if read_pins(path) else {}
+
+
+def write_pins(path: Path, server: str, tools: Pins, left_out: Mapping[str, str] = MappingProxyType({})) -> None:
     """Accept these tools of a server, instead of those that were accepted; other servers keep theirs.
 
-    Raises ``SettingInvalid`` if the file cannot be read or written.
+    ``left_out``: tools that it lists and that cannot be used, with the reason. Raises ``SettingInvalid`` if the file
+    cannot be read or written.
     """
     servers = {**read_pins(path), server: dict(tools)}
+    others = {name: read_left_out(path, name) for name in servers if name != server}
+    left = {name: dict(found) for name, found in {**others, server: left_out}.items() if found}
     made = {name: {tool.name: tool.to_dict() for tool in found.values()} for name, found in sorted(servers.items())}
-    text = _visible(json.dumps({"version": _VERSION, "servers": made}, indent=1, ensure_ascii=False, sort_keys=True))
+    body = {"version": _VERSION, "servers": made, **({"left_out": left} if left else {})}
+    text = _visible(json.dumps(body, indent=1, ensure_ascii=False, sort_keys=True))
     try:
         with replacing(path, 0o644) as file:  # it is shared like the file with the tables, and holds no secret
             file.write(f"{text}\n".encode())

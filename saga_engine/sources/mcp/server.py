@@ -15,10 +15,10 @@ from saga_engine.errors import SettingInvalid, ToolInvalid
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.call import McpCall
 from saga_engine.sources.mcp.helpers import ByHand, Helper
-from saga_engine.sources.mcp.manifest import LOCK_FILE, ServerConfig, ToolManifest, server_config, unlisted
-from saga_engine.sources.mcp.pins import Pins, read_pins
+from saga_engine.sources.mcp.listing import Listing
+from saga_engine.sources.mcp.manifest import LOCK_FILE, ServerConfig, ToolManifest, server_config, unlisted, usable_name
+from saga_engine.sources.mcp.pins import Pins, read_left_out, read_pins
 from saga_engine.sources.tables import COMPOSED
-from saga_engine.tools.declaration import NAME_PATTERN
 from saga_engine.tools.decorator import AnyTool, Tool
 
 if TYPE_CHECKING:
@@ -87,22 +87,61 @@ class McpServer:
             _log.warning("MCP server %s has no accepted tools: saga tools accept %s", self.name, self.name)
 
     async def listed(self) -> Pins:
-        """The tools that the server lists now. Raises ``ToolInvalid`` if it cannot be reached."""
+        """The tools that the server lists now and that can be read. Raises ``ToolInvalid`` if it cannot be reached."""
+        return (await self.listing()).tools
+
+    async def listing(self) -> Listing:
+        """What the server lists now. Raises ``ToolInvalid`` if it cannot be reached."""
         from saga_engine.sources.mcp.connection import NotConnected
 
         try:
             live = await self.connection().live()
         except NotConnected as error:
             raise ToolInvalid(error.reason, hint="start it by hand to see why", server=self.name) from error
-        return live.tools
+        return live.listing
 
     def tools(self) -> list[AnyTool]:
-        """The accepted tools. Raises ``SettingInvalid`` and ``ToolInvalid``; none if nothing was accepted yet."""
+        """The accepted tools that can be used; what an unusable one lacks is logged, and costs the others nothing.
+
+        Raises ``SettingInvalid`` for tables that name no tool or the same one twice; none if nothing was accepted yet.
+        """
         pins = self.pins()
         if pins is None:
             return []
+        self._check_names(pins)
+        found, unusable = self.usable(pins)
+        for remote, why in unusable.items():
+            _log.warning("MCP server %s: the tool %s cannot be used: %s", self.name, printable(remote, 100), why)
+        return found
+
+    def usable(self, pins: Pins) -> tuple[list[AnyTool], dict[str, str]]:
+        """Each tool and helper that can be used, and why the others cannot: their schemas are not ours."""
+        named = {remote: self._manifest(remote) for remote in pins}
+        helpers = {
+            name: it for name, it in self.config.helpers.items() if it.helper and self._can_help(it.helper, pins)
+        }
+        manifests = [*named.values(), *helpers.values()]
+        local = {it.name: f"{self.name}.{it.name}" for it in manifests if it is not None}
+        found: dict[str, AnyTool] = {}
+        unusable: dict[str, str] = {}
+        for remote, it in named.items():
+            if it is None:
+                unusable[remote] = "its name cannot stand in a plan: give it one in its table, name = …"
+                continue
+            try:
+                tool = self._tool(remote, it, pins, local)
+                tool.spec()  # checks the schemas
+                found[remote] = tool
+            except ToolInvalid as error:
+                unusable[remote] = error.message
+        made = [*found.values(), *(self._helper(it, pins, local) for it in helpers.values())]
+        return _without_missing_links(made, found, unusable, f"{self.name}."), unusable
+
+    def _check_names(self, pins: Pins) -> None:
+        """Raise ``SettingInvalid`` for tables of tools that do not exist, and for two tools of one name."""
+        left_out = {} if self.config.lock is None else read_left_out(self.config.lock, self.name)
         for remote in self.config.tools:
-            if remote not in pins and not self._is_shipped(remote):
+            if remote not in pins and remote not in left_out and not self._is_shipped(remote):
                 near = get_close_matches(remote, pins, n=3)
                 raise SettingInvalid(
                     f"[mcp.{self.name}.tools.{remote}] in {self._source}: the server has no such tool",
@@ -110,41 +149,21 @@ class McpServer:
                     server=self.name,
                     tool=remote,
                 )
-        named = {remote: self._manifest(remote) for remote in pins}
-        helpers = {
-            name: it for name, it in self.config.helpers.items() if it.helper and self._can_help(it.helper, pins)
-        }
-        manifests = [*named.values(), *helpers.values()]
-        local = {it.name: f"{self.name}.{it.name}" for it in manifests if it is not None}
         taken: dict[str, str] = {}
-        found: list[AnyTool] = []
-        for remote, it in named.items():
-            if it is None:
-                shown = printable(remote, 100)
-                _log.warning("MCP server %s: %r is no usable name; give it one: name = …", self.name, shown)
-                continue
-            if it.name in taken:
+        for remote in pins:
+            it = self._manifest(remote)
+            if it is not None and taken.setdefault(it.name, remote) != remote:
                 raise SettingInvalid(
                     f"two tools of MCP server {self.name!r} are called {it.name!r}: {taken[it.name]!r} and {remote!r}",
                     hint="give one of them another name in the manifest",
                     server=self.name,
                 )
-            taken[it.name] = remote
-            try:
-                tool = self._tool(remote, it, pins, local)
-                tool.spec()  # checks the schemas, which are not ours
-                found.append(tool)
-            except ToolInvalid:
-                if it.listed:
-                    raise
-                _log.warning("MCP server %s: the tool %r cannot be used", self.name, remote, exc_info=True)
-        for name in helpers.keys() & taken.keys():
+        for name in self.config.helpers.keys() & taken.keys():
             raise SettingInvalid(
                 f"[mcp.{self.name}.helpers.{name}] in {self._source}: the server has a tool {name!r}",
                 hint="give the helper another name",
                 server=self.name,
             )
-        return [*found, *(self._helper(it, pins, local) for it in helpers.values())]
 
     def _is_shipped(self, remote: str) -> bool:
         """Whether a table is of a manifest that serves several versions of the server."""
@@ -153,11 +172,15 @@ class McpServer:
     def _can_help(self, helper: Helper, pins: Pins) -> bool:
         return not helper.tool or helper.tool in pins
 
+    def can_be_named(self, remote: str) -> bool:
+        """Whether plans can name a tool: by the server's name of it, or by that of its table."""
+        return self._manifest(remote) is not None
+
     def _manifest(self, remote: str) -> ToolManifest | None:
         given = self.config.tools.get(remote)
         if given is not None:
             return given
-        return unlisted(remote) if NAME_PATTERN.fullmatch(f"{self.name}.{remote}") else None
+        return unlisted(remote) if usable_name(self.name, remote) else None
 
     def _tool(self, remote: str, it: ToolManifest, pins: Pins, local: Mapping[str, str]) -> AnyTool:
         pin = pins[remote]
@@ -234,6 +257,25 @@ def mcp_servers(table: Mapping[str, Any], *, base: Path, source: str) -> list[Mc
         given = dict(fields)
         made.append(McpServer(name, lock=given.pop("lock", LOCK_FILE), base=base, source=source, **given))
     return made
+
+
+def _without_missing_links(
+    made: list[AnyTool], found: Mapping[str, AnyTool], unusable: dict[str, str], prefix: str
+) -> list[AnyTool]:
+    """The tools without those that name an unusable one as undo, probe or reader; these are then unusable, too."""
+    remotes = {tool.name: remote for remote, tool in found.items()}
+    gone = {f"{prefix}{remote}" for remote in unusable}
+    while True:
+        for tool in made:
+            links = (tool.undo, tool.probe, tool.before, tool.undo_absent)
+            missing = next((link for link in links if isinstance(link, str) and link in gone), None)
+            if missing is not None:
+                gone.add(tool.name)
+                unusable[remotes.get(tool.name, tool.name)] = f"it needs {missing}, which cannot be used"
+                break
+        else:
+            return made
+        made = [tool for tool in made if tool.name not in gone]
 
 
 def _without(schema: dict[str, Any], param: str) -> dict[str, Any]:

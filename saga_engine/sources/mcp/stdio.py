@@ -23,6 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from saga_engine.plan.values import printable
+from saga_engine.sources.mcp.messages import read_once
 from saga_engine.sources.mcp.transport_errors import TOO_LARGE, UNREADABLE
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class StdioTransport:
         if not line.strip():
             return None
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            return SessionMessage(jsonrpc_message_adapter.validate_json(read_once(line), by_name=False))
         except ValueError as error:
             shown = printable(line[:100].decode("utf-8", "replace"), 100)
             _log.warning("MCP server %s wrote a line that is no message: %s", self._name, shown)

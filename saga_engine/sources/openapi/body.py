@@ -8,7 +8,7 @@ from typing import Any, Final
 from saga_engine.sources.openapi.all_of import texts
 from saga_engine.sources.openapi.document import Document, Operation, mapping
 from saga_engine.sources.openapi.request import NotDeclarable, Request, is_json, request_without_body
-from saga_engine.sources.openapi.schemas import Schemas
+from saga_engine.sources.openapi.schemas import Schemas, kinds_of
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _PLAIN_JSON: Final = "application/json"
@@ -112,15 +112,14 @@ def _add_form(given: Mapping[str, Any], made: Request, schemas: Schemas, *, need
 
 def _style(encoding: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """How a field is written; empty for a plain value and for a list whose values repeat the field's name."""
-    kinds = schema.get("type")
-    kinds = {kinds} if isinstance(kinds, str) else set(texts(kinds))
+    kinds = kinds_of(schema)
     style, explode = encoding.get("style"), encoding.get("explode")
     if not kinds & {"object", "array"} and kinds:
         return ""
     if style == "deepObject":
         return "brackets"
     if "array" in kinds and style in (None, "form", "spaceDelimited", "pipeDelimited"):
-        plain = mapping(schema.get("items")).get("type") not in ("object", "array")
+        plain = not kinds_of(mapping(schema.get("items"))) & {"object", "array"}
         if not plain:
             return "json"
         if style in (None, "form"):

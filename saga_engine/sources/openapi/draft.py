@@ -23,7 +23,7 @@ from saga_engine.sources.openapi.document import Document, Operation, mapping
 from saga_engine.sources.openapi.failures import failed_field
 from saga_engine.sources.openapi.request import NotDeclarable, Request, is_json
 from saga_engine.sources.openapi.schemas import Schemas, sentence
-from saga_engine.sources.openapi.toml import key, value
+from saga_engine.sources.toml import key, value
 
 _NAME_CHARS: Final = 64
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from saga_engine.sources.openapi.all_of import texts
 from saga_engine.sources.openapi.document import Document, mapping
+from saga_engine.sources.openapi.schemas import kinds_of
 
 #: Fields whose false says that nothing was done. ``success = false`` itself is understood without a declaration.
 _FLAGS: Final = ("ok", "success", "succeeded", "issuccess", "is_success", "issuccessful")
@@ -41,7 +41,9 @@ def _of_shape(fields: Mapping[str, Mapping[str, Any]], shown: list[Mapping[str, 
     for name, each in fields.items():
         values = [*(example[name] for example in shown if name in example), *_listed(each)]
         worded = any(value in ("false", "true") for value in values if isinstance(value, str))
-        if name.lower() in _FLAGS and (_is(each, "boolean") or worded or any(isinstance(v, bool) for v in values)):
+        if name.lower() in _FLAGS and (
+            "boolean" in kinds_of(each) or worded or any(isinstance(v, bool) for v in values)
+        ):
             return None if name == "success" and not worded else {"path": f"$.{name}", "is": [False, "false"], **told}
         if name == "code" and message and any(value in (0, "0") and value is not False for value in values):
             return {"path": "$.code", "is_not": [0, "0"], "code": "$.code", **told}
@@ -58,8 +60,3 @@ def _listed(schema: Mapping[str, Any]) -> list[Any]:
         *(enum if isinstance(enum, list) else ()),
         *(schema[word] for word in ("const", "example") if word in schema),
     ]
-
-
-def _is(schema: Mapping[str, Any], kind: str) -> bool:
-    kinds = schema.get("type")
-    return kinds == kind or kind in texts(kinds)

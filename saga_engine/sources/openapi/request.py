@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from saga_engine.sources.openapi.document import Document, Operation, mapping
-from saga_engine.sources.openapi.schemas import Schemas, sentence
+from saga_engine.sources.openapi.schemas import Schemas, kinds_of, sentence
 
 #: Headers that OpenAPI says to ignore as parameters, and those that the engine sets.
 _OWN_HEADERS: Final = frozenset(
@@ -158,8 +158,7 @@ def _style(parameter: Mapping[str, Any], schemas: Schemas, *, required: bool) ->
     where, style, explode = parameter.get("in"), parameter.get("style"), parameter.get("explode")
     content = mapping(parameter.get("content"))
     schema = schemas.whole(_schema(parameter))
-    kind = schema.get("type")
-    kinds = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
+    kinds = kinds_of(schema)
     nested = bool(kinds & {"object", "array"}) or "properties" in schema
     if where == "cookie":
         return None if nested or not required else ""
@@ -183,8 +182,8 @@ def _spread(parameter: Mapping[str, Any], made: Request, schemas: Schemas, *, re
     wanted = schema.get("required", ()) if required else ()
     for name, each in mapping(schema.get("properties")).items():
         made.query[name] = f"{{{made.add(name, each, required=name in wanted)}}}"
-        if {"object", "array"} & {each.get("type")}:
-            made.styles[name] = "json" if each.get("type") == "object" else "comma"
+        if kinds_of(each) & {"object", "array"}:
+            made.styles[name] = "json" if "object" in kinds_of(each) else "comma"
 
 
 def _credentials(document: Document, operation: Operation, made: Request) -> None:
@@ -212,7 +211,7 @@ def _credential(name: str, scheme: Mapping[str, Any], places: Mapping[str, dict[
         places["header"]["Authorization"] = f"Bearer {secret}"
     elif kind == "http" and str(scheme.get("scheme")).lower() == "basic":
         places["header"]["Authorization"] = f"Basic {secret}"
-    elif kind == "apiKey" and scheme.get("in") in places and isinstance(scheme.get("name"), str):
+    elif kind == "apiKey" and scheme.get("in") in list(places) and isinstance(scheme.get("name"), str):
         places[scheme["in"]][scheme["name"]] = secret
     else:
         return False

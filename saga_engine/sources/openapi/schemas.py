@@ -14,7 +14,7 @@ from typing import Any, Final
 from saga_engine.plan.value_schema import SchemaUnusable, validator
 from saga_engine.sources.openapi.all_of import intersected, texts
 from saga_engine.sources.openapi.document import Document, mapping
-from saga_engine.sources.openapi.toml import value as toml
+from saga_engine.sources.toml import value as toml
 
 _TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
@@ -268,6 +268,12 @@ def _with_strict_bounds(schema: dict[str, Any]) -> dict[str, Any]:
         if isinstance(schema.get(strict), bool) and schema.pop(strict) and least in schema:
             schema[strict] = schema.pop(least)
     return schema
+
+
+def kinds_of(schema: Mapping[str, Any]) -> set[str]:
+    """The types that a schema names."""
+    kinds = schema.get("type")
+    return {kinds} if isinstance(kinds, str) else set(texts(kinds))
 
 
 def _writable(value: Any) -> bool:

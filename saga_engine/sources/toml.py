@@ -18,8 +18,9 @@ def key(name: str) -> str:
 def value(of: Any) -> str:
     """A value in one line. Raises ``ValueError`` for null and for a number that TOML cannot express."""
     if isinstance(of, str):
-        # A text of JSON is one of TOML, but for DEL, which TOML wants escaped, and for lone surrogates.
-        return json.dumps(of.encode("utf-8", "replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")
+        # A text of JSON is one of TOML, but for lone surrogates; a reader sees every character.
+        text = json.dumps(of.encode("utf-8", "replace").decode(), ensure_ascii=False)
+        return text if text.isprintable() else "".join(map(_shown, text))
     if isinstance(of, bool):
         return "true" if of else "false"
     if isinstance(of, int) and -(2**63) <= of < 2**63:
@@ -32,3 +33,7 @@ def value(of: Any) -> str:
     if isinstance(of, Mapping):
         return f"{{ {', '.join(f'{key(str(name))} = {value(each)}' for name, each in of.items())} }}" if of else "{}"
     raise ValueError(f"TOML has no {'null' if of is None else of!r}")
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() else f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}"
