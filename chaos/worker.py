@@ -13,6 +13,7 @@ from chaos.child import become
 from chaos.tools import make_tools
 from saga_engine import Coordinator
 from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.ports.machine_clock import machine_clock
 
 _log = logging.getLogger("chaos.worker")
 _AGAIN_S = 0.1
@@ -51,8 +52,8 @@ def move_clock(offset_s: float, jump_s: float) -> None:
         jumps = int(time.monotonic() / _JUMP_EVERY_S) % 3 - 1
         return true_ns() + int((offset_s + jumps * jump_s) * 1e9)
 
-    time.time_ns = wrong_ns
-    time.time = lambda: wrong_ns() / 1e9
+    time.time_ns = machine_clock.time_ns = wrong_ns
+    time.time = machine_clock.time = lambda: wrong_ns() / 1e9
 
 
 async def _main(orders: Orders) -> None:

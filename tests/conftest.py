@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,7 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -29,6 +30,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long forms too")
     parser.addoption("--accept-transcripts", action="store_true", help="write what the command line prints now")
     parser.addoption("--accept-pictures", action="store_true", help="make the pictures of docs/console.md anew")
+
+
+def _virtual() -> asyncio.AbstractEventLoop:
+    from saga_engine.testing.virtual_time import new_virtual_event_loop  # most tests need no store in memory
+
+    return new_virtual_event_loop()
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A test (or file) that is marked ``virtual_time`` waits for no timer, unless it is marked ``real_time`` itself."""
+    marks = {mark.name for mark in item.iter_markers()}
+    if "virtual_time" in marks and "real_time" not in marks:
+        return {"virtual": _virtual}
+    return {"real": asyncio.new_event_loop}
 
 
 #: Where Linux keeps files in memory, and how much of it the tests want for theirs (they use up to one gigabyte).

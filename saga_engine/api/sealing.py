@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import EraseRefused, JournalUnreadable
+from saga_engine.ports.machine_clock import machine_clock
 
 if TYPE_CHECKING:
     from saga_engine.ports import Store
@@ -59,5 +59,5 @@ async def erase(store: Store, saga_id: str, by: str, why: str) -> Mapping[str, A
 
         with suppress(JournalUnreadable):  # what nobody can read is erased without
             ties = (await ties_of(store, head)).to_dict()
-    said: Mapping[str, Any] = await seal(saga_id, by=by, why=why, at_ms=time.time_ns() // 1_000_000, ties=ties)
+    said: Mapping[str, Any] = await seal(saga_id, by=by, why=why, at_ms=machine_clock.time_ns() // 1_000_000, ties=ties)
     return {name: said.get(name) for name in ("by", "why", "at_ms")}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.execution.stops import ALL, Stop, read_stops, scope_of
+from saga_engine.ports.machine_clock import machine_clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ async def stop(
     """
     if len(by) > _MAX_NOTE_CHARS or len(note) > _MAX_NOTE_CHARS:
         raise SettingInvalid(f"a stop has at most {_MAX_NOTE_CHARS} characters of who and why")
-    held = Stop(_scope(tool, saga_id), by, note, time.time_ns() // 1_000_000)
+    held = Stop(_scope(tool, saga_id), by, note, machine_clock.time_ns() // 1_000_000)
     return _read(await store.guard_store().set_stop(held.scope, held.entry()))
 
 

@@ -19,7 +19,6 @@ This is the sub-transaction barrier of dtm (https://en.dtm.pub/practice/barrier.
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -40,6 +39,7 @@ from sqlalchemy.exc import IntegrityError
 
 from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
+from saga_engine.ports.machine_clock import machine_clock
 
 OPEN: Final = "open"
 DONE: Final = "done"
@@ -98,7 +98,7 @@ def barrier_table(name: str, schema: str | None) -> Table:
 def claim(db: Connection, table: Table, key: str, state: str) -> None:
     """Insert the row of a key as the first statement of a transaction. Raises ``Taken``."""
     try:
-        db.execute(insert(table).values(call_key=key, state=state, created_at=int(time.time())))
+        db.execute(insert(table).values(call_key=key, state=state, created_at=int(machine_clock.time())))
     except IntegrityError as error:
         raise Taken from error
 
@@ -142,7 +142,7 @@ def finish(db: Connection, table: Table, key: str, state: str, result: Any) -> A
 
 def forget(db: Connection, table: Table, older_than_s: float) -> int:
     """Delete the rows of calls that are older than that; returns how many."""
-    return int(db.execute(delete(table).where(table.c.created_at < time.time() - older_than_s)).rowcount)
+    return int(db.execute(delete(table).where(table.c.created_at < machine_clock.time() - older_than_s)).rowcount)
 
 
 def _decoded(text: Any) -> Any:

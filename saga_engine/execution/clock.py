@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from saga_engine.ports.machine_clock import machine_clock
 
 #: The store's time may lag by this much behind the time that was reported here, because responses take time: the clock
 #: then stops until the store has caught up. A greater lag means another time, which counts from now on.
@@ -24,8 +24,8 @@ class StoreClock:
     __slots__ = ("_ahead", "_base_ms", "_base_s", "_heard", "_last_ms")
 
     def __init__(self) -> None:
-        self._base_ms = time.time_ns() // 1_000_000
-        self._base_s = time.monotonic()
+        self._base_ms = machine_clock.time_ns() // 1_000_000
+        self._base_s = machine_clock.monotonic()
         self._heard = False
         self._last_ms = 0
         self._ahead: dict[str, tuple[int, float]] = {}
@@ -39,13 +39,13 @@ class StoreClock:
         """The store has just reported its time."""
         self._heard = True
         self._base_ms = now_ms
-        self._base_s = time.monotonic()
+        self._base_s = machine_clock.monotonic()
         if now_ms < self._last_ms - _JITTER_MS:
             self._last_ms = now_ms
 
     def now_ms(self) -> int:
         """Unix milliseconds; once the store has responded, never less than before unless its clock stepped back."""
-        now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
+        now = self._base_ms + int((machine_clock.monotonic() - self._base_s) * 1000)
         if not self._heard:
             return now
         if now > self._last_ms:  # noqa: PLR1730 - read several times for each call: without a call of its own
@@ -63,8 +63,8 @@ class StoreClock:
         if known is None or known[0] != at_ms:
             if len(self._ahead) >= _AHEAD_KEPT:
                 self._ahead.clear()  # their waits start anew
-            known = self._ahead[saga_id] = (at_ms, time.monotonic())
-        return at_ms + int((time.monotonic() - known[1]) * 1000)
+            known = self._ahead[saga_id] = (at_ms, machine_clock.monotonic())
+        return at_ms + int((machine_clock.monotonic() - known[1]) * 1000)
 
     def in_store(self, due_ms: int, saga_now_ms: int) -> int:
         """What the store's clock will show when a saga's time, now ``saga_now_ms``, is ``due_ms``."""

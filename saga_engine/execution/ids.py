@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from typing import Final
 
 from saga_engine.errors import JournalConflict, PlanInvalid, Problem, SagaExists
+from saga_engine.ports.machine_clock import machine_clock
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def new_saga_id() -> str:
     """A new id in hexadecimal: 48 bits of Unix milliseconds, then 80 random bits (the layout of ULID)."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+    return f"{machine_clock.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 def check_saga_id(saga_id: str, given: str = "saga_id") -> str:

@@ -7,7 +7,6 @@ is held counts as not made, durably, and is released when the stop is lifted.
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone
@@ -15,6 +14,7 @@ from saga_engine.errors import SagaError
 from saga_engine.execution.stops import ALL, scope_of
 from saga_engine.guards.waiting import Waiting, Word, store_trouble, turned_away
 from saga_engine.ports import StopsSeen
+from saga_engine.ports.machine_clock import machine_clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,18 +54,18 @@ class Stops:
             return True
         if self.seen.version > self.version:
             return False
-        if self._fresh_s is not None and monotonic() - self._read_s > self._fresh_s:
+        if self._fresh_s is not None and machine_clock.monotonic() - self._read_s > self._fresh_s:
             return False
         return not self._stops or not self._holds(tool, call)
 
     async def passes(self, tool: str, call: Call, counts: Counts) -> tuple[NotDone | None, bool]:
         """Wait until no stop holds the call. Why it is not made (None: it may start now), and whether it was held."""
         looked, held = False, False
-        until_s = float("inf") if self._fresh_s is None else monotonic() + GIVEN_BACK_S
+        until_s = float("inf") if self._fresh_s is None else machine_clock.monotonic() + GIVEN_BACK_S
         while True:
             # Of all calls that are held, one looks at a time.
-            if not looked or monotonic() - self._read_s >= POLL_S:
-                looked, self._read_s = True, monotonic()
+            if not looked or machine_clock.monotonic() - self._read_s >= POLL_S:
+                looked, self._read_s = True, machine_clock.monotonic()
                 try:
                     self.version, self._stops = await self._store.stops()
                     self.active = self._fresh_s is not None or bool(self._stops)
@@ -73,7 +73,7 @@ class Stops:
                     return store_trouble(error, "whether calls are stopped"), held
             if not self._holds(tool, call):
                 return None, held
-            if (call.wanted is not None and not call.wanted()) or monotonic() >= until_s:
+            if (call.wanted is not None and not call.wanted()) or machine_clock.monotonic() >= until_s:
                 message = "nothing was called: an operator's stop holds the call"
                 return NotDone(ErrorInfo("stopped", message, retryable=True), retryable=True, counted=False), True
             word = await self._waiting.pause(POLL_S, call, counts)

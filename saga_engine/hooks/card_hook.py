@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from saga_engine.hooks.cards import FORMS, LIMITS, encoded, message
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.sending import Sender, checked_headers
 from saga_engine.ports import Question
+from saga_engine.ports.machine_clock import machine_clock
 
 #: The forms whose robots may ask for a signature.
 _SIGNED: Final = frozenset({"feishu", "dingtalk"})
@@ -96,10 +96,10 @@ class CardHook:
         if not self._secret:
             return body, ""
         if self.form == "feishu":
-            stamp = str(int(time.time()))
+            stamp = str(int(machine_clock.time()))
             signature = hmac.digest(f"{stamp}\n{self._secret}".encode(), b"", hashlib.sha256)
             return {"timestamp": stamp, "sign": base64.b64encode(signature).decode(), **body}, ""
-        stamp = str(time.time_ns() // 1_000_000)
+        stamp = str(machine_clock.time_ns() // 1_000_000)
         signature = hmac.digest(self._secret.encode(), f"{stamp}\n{self._secret}".encode(), hashlib.sha256)
         return body, f"timestamp={stamp}&sign={quote(base64.b64encode(signature), safe='')}"
 

@@ -10,13 +10,13 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from saga_engine.errors import SettingInvalid, SignatureInvalid
 from saga_engine.ports import Question
+from saga_engine.ports.machine_clock import machine_clock
 
 #: The path of links on the server; the token follows.
 PATH: Final = "/links/"
@@ -149,4 +149,4 @@ def _base(url: str) -> str:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return machine_clock.time_ns() // 1_000_000

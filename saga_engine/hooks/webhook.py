@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import moment
 from saga_engine.hooks.sending import Sender, checked_headers
 from saga_engine.ports import Question
+from saga_engine.ports.machine_clock import machine_clock
 
 _PREFIX: Final = "whsec_"
 #: What the specification asks of a secret, in bytes.
@@ -62,7 +62,7 @@ class WebhookHook:
         """Deliver the question; raises ``AlertUndelivered``."""
         links = {} if self._links is None else self._links.of(question, self._to)
         sent = payload(question, links, "" if self._pages is None else self._pages.saga_page(question.saga_id))
-        headers = self.signed(message_id(question), int(time.time()), sent)
+        headers = self.signed(message_id(question), int(machine_clock.time()), sent)
         await self._sender.deliver([*self._headers, *headers], sent)
 
     def signed(self, name: str, timestamp: int, sent: bytes) -> list[tuple[str, str]]:

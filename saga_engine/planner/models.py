@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from saga_engine.planner.json_extract import MAX_ANSWER_CHARS, find_object
 from saga_engine.planner.prompting import ANSWER_TOOL, prompt_for
 from saga_engine.planner.settings import KEY_VARIABLE
 from saga_engine.ports import PlannerAnswer, PlannerUsage
+from saga_engine.ports.machine_clock import machine_clock
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
@@ -75,12 +75,12 @@ class ModelPlanner:
     async def ask(self, request: PlannerRequest) -> PlannerAnswer:
         """One answer, with the requests on the wire that it took: a busy server is asked again."""
         asked, allowance = prompt_for(request, self.settings.output), request.allowance
-        started = time.monotonic()
+        started = machine_clock.monotonic()
         model = await asyncio.to_thread(build_model, self.settings)
         async with model:
             response, requests = await self._tries(model, asked, allowance)
         text, json_text = read_response(response)
-        used, seconds = response.usage, time.monotonic() - started
+        used, seconds = response.usage, machine_clock.monotonic() - started
         usage = PlannerUsage(used.input_tokens, used.output_tokens, requests, _cost(response), seconds)
         return PlannerAnswer(text, json_text, self.model, asked.label, asked.digest, usage)
 
@@ -106,7 +106,7 @@ class ModelPlanner:
             exceptions.ModelConnectionError,
         )
         tries = _TRIES if allowance.requests is None else max(1, min(_TRIES, allowance.requests))
-        ends = None if allowance.seconds is None else time.monotonic() + allowance.seconds
+        ends = None if allowance.seconds is None else machine_clock.monotonic() + allowance.seconds
         longest = math.inf
         for number in range(1, tries + 1):
             try:
@@ -117,7 +117,7 @@ class ModelPlanner:
                     raise self._final(error, number) from error
                 # Full jitter, so that many processes do not retry at the same moment.
                 pause = error.retry_after if error.retry_after is not None else random.random() * 0.5 * 2**number
-                if ends is not None and time.monotonic() + pause >= ends:
+                if ends is not None and machine_clock.monotonic() + pause >= ends:
                     longest = _LONGEST_WAIT_S  # the server may be back earlier than it says
                 elif pause > _LONGEST_WAIT_S:
                     _log.info("%s asks to wait %g s before the next request", self.model, pause)

@@ -7,7 +7,6 @@ it is not the loop of pydantic-ai.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -23,6 +22,7 @@ from saga_engine.errors import (
 )
 from saga_engine.plan.values import cut, printable
 from saga_engine.ports import Allowance, PlannerUsage, Repair
+from saga_engine.ports.machine_clock import machine_clock
 
 if TYPE_CHECKING:
     from saga_engine.ports import PlannerAnswer, PlannerRequest
@@ -86,7 +86,7 @@ class Rounds(Generic[_T]):
     spent: int = 0
     used: PlannerUsage = field(default_factory=PlannerUsage)
     transcript: list[dict[str, Any]] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: machine_clock.monotonic())  # noqa: PLW0108 - read at each use
 
     async def run(self) -> tuple[_T, PlannerAnswer, tuple[str, ...]]:
         """The first value that passes, its answer, and the notes about it.
@@ -192,7 +192,7 @@ class Rounds(Generic[_T]):
         """The allowance of the next question. Raises ``PlannerFailed`` if nothing remains."""
         left = self.allowance.after(self.used)
         if left.seconds is not None:
-            left = replace(left, seconds=max(0.0, left.seconds - (time.monotonic() - self.started)))
+            left = replace(left, seconds=max(0.0, left.seconds - (machine_clock.monotonic() - self.started)))
         for name, rest in (("requests", left.requests), ("tokens", left.tokens), ("cost_usd", left.cost_usd)):
             if rest is not None and rest <= 0:
                 raise self._failed(f"used up its budget of {name}", None)
@@ -236,7 +236,7 @@ class Rounds(Generic[_T]):
     @property
     def usage(self) -> PlannerUsage:
         """The usage of all rounds so far, with the time since the question began."""
-        return replace(self.used, seconds=time.monotonic() - self.started)
+        return replace(self.used, seconds=machine_clock.monotonic() - self.started)
 
     @property
     def budget(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The ports of the engine: what the runtime requires of a store, of tools, of observers, of operators and of models.
 
-Everything here is a protocol or a plain message; the rooms behind the ports never import each other.
+Everything here is a protocol, a plain message, or the machine's clock; the rooms behind the ports never import each
+other.
 """
 
 from __future__ import annotations

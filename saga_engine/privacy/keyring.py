@@ -12,7 +12,6 @@ import base64
 import binascii
 import os
 import re
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from saga_engine.errors import KeyMissing, KeyRefused, SagaError, SealBroken, SettingInvalid
 from saga_engine.files import replacing
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.privacy.cipher import KEY_BYTES, DataKey, aead, broken, place
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Keyring:
 
     def __init__(self, source: KeySource) -> None:
         self._source = source
-        self._read_s = time.monotonic()
+        self._read_s = machine_clock.monotonic()
         self._keys = _read(source)
 
     @property
@@ -94,9 +94,9 @@ class Keyring:
 
     async def reload(self) -> bool:
         """Read the source again; whether there may be other keys now. Raises what the constructor raises."""
-        if not callable(self._source) or time.monotonic() - self._read_s < _AGAIN_S:
+        if not callable(self._source) or machine_clock.monotonic() - self._read_s < _AGAIN_S:
             return False
-        self._read_s = time.monotonic()
+        self._read_s = machine_clock.monotonic()
         self._keys = await asyncio.to_thread(_read, self._source)
         return True
 

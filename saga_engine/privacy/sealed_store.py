@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -47,6 +46,7 @@ from saga_engine.ports import (
     WorkStore,
 )
 from saga_engine.ports.head import tombstone_of
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.privacy.cipher import DataKey, is_sealed_text, message_id, opened_records, place, unbased
 from saga_engine.privacy.keyring import Keyring, missing
 from saga_engine.privacy.sealed_verbs import SealedDocuments, SealedEvents, SealedGuards, SealedValues, SealedWork
@@ -116,7 +116,7 @@ class SealedStore:
             refuse_rolled_back(self._store_key.about, key.about)
             if self._store_key.about != key.about:
                 self._keys.clear()  # what a retired key wrapped is refused from now on, also if it was known
-        self._store_key, self.found, self._read_s = key, found, time.monotonic()
+        self._store_key, self.found, self._read_s = key, found, machine_clock.monotonic()
 
     async def refresh(self, *, at_once: bool = False) -> None:
         """Read again what the store says of keys, if that is not fresh; so that a retired key wraps nothing new.
@@ -125,7 +125,7 @@ class SealedStore:
         """
         if self._store_key is None or self.keyring is None:
             return
-        if at_once or time.monotonic() - self._read_s >= FRESH_S:
+        if at_once or machine_clock.monotonic() - self._read_s >= FRESH_S:
             await self._read_again()
         about = self._store_key.about
         marks = [*about.retiring, *about.retired]
@@ -135,7 +135,7 @@ class SealedStore:
 
     async def _read_again(self) -> None:
         assert self.keyring is not None
-        self._read_s = time.monotonic()
+        self._read_s = machine_clock.monotonic()
         try:
             found = await self.inner.seals().replace("", self.found, self.found) or b""
         except StoreUnavailable as error:
@@ -189,7 +189,7 @@ class SealedStore:
     async def _unwrapped(self, head: Head) -> DataKey:
         if self.keyring is None:
             raise missing("", saga_id=head.saga_id)
-        if time.monotonic() - self._read_s >= FRESH_S:
+        if machine_clock.monotonic() - self._read_s >= FRESH_S:
             await self._read_again()
         retired = self.shared.about.retired
         try:

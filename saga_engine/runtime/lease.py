@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 from typing import Any
@@ -19,16 +18,9 @@ from saga_engine.errors import LeaseLost, SagaError, StoreUnavailable
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.owner import this_process
 from saga_engine.ports import Renewal, Store, parts_of
+from saga_engine.ports.machine_clock import machine_clock
 
 _log = logging.getLogger("saga_engine.lease")
-
-#: CLOCK_MONOTONIC stops while a laptop sleeps, and its lease expires meanwhile; CLOCK_BOOTTIME does not stop.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
-
-
-#: Seconds on a clock that never goes back and never pauses. (macOS and Windows have no such clock, and Windows cannot
-#: look one up by its number.)
-lease_clock_s: Callable[[], float] = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CLOCK)
 
 
 class Share:
@@ -40,7 +32,7 @@ class Share:
         self._lease = lease
         self.partition = partition
         self.lost = False
-        #: Until when it is ours for certain, on ``lease_clock_s``.
+        #: Until when it is ours for certain, on ``machine_clock.boottime``.
         self.valid_until_s = valid_until_s
 
     @property
@@ -59,11 +51,11 @@ class Share:
 
     def valid(self) -> bool:
         """Whether a call may start now."""
-        return not self.lost and lease_clock_s() < self.valid_until_s
+        return not self.lost and machine_clock.boottime() < self.valid_until_s
 
     def check(self) -> None:
         """Raises ``LeaseLost`` unless a call may start now."""
-        if self.lost or lease_clock_s() >= self.valid_until_s:
+        if self.lost or machine_clock.boottime() >= self.valid_until_s:
             raise LeaseLost(
                 "the lease of this process has ended; nothing was started after it",
                 hint="another process may go on with the saga; `saga show` tells",
@@ -114,7 +106,7 @@ class Lease:
 
         Raises ``StoreUnavailable`` if none answers.
         """
-        sent = lease_clock_s()
+        sent = machine_clock.boottime()
         count = 1 if self._renew_apart is None else self._store.work().count
         if self._open_apart is None:
             now_ms, begun = await self._store.open_lease(self.owner, self._ttl_ms), range(count)
@@ -172,7 +164,7 @@ class Lease:
 
     @property
     def valid_until_s(self) -> float:
-        """Until when anything of it is ours for certain, on ``lease_clock_s``."""
+        """Until when anything of it is ours for certain, on ``machine_clock.boottime``."""
         return max((share.valid_until_s for share in self._shares.values() if not share.lost), default=0.0)
 
     def prolong(self, until_s: float, only: Sequence[int] | None = None) -> None:
@@ -216,7 +208,7 @@ class Lease:
         # Over, and then empty: no saga of before becomes ours again without anybody here knowing of it.
         await self._store.close_lease(self.owner, partitions=only)
         await self._store.work().reclaim(self.owner, only)
-        sent = lease_clock_s()
+        sent = machine_clock.boottime()
         await self._store.open_lease(self.owner, self._ttl_ms, only)
         if not (self.lost or self._closing):
             self._shares[partition] = Share(self, partition, sent + self._ttl_ms / 1000)
@@ -239,7 +231,7 @@ class Lease:
     async def _keep_on(self) -> None:
         while not self.lost and not self._closing:
             await asyncio.sleep(self._every_s)
-            sent = lease_clock_s()
+            sent = machine_clock.boottime()
             # This process was stopped or too busy, or the server was away; it has not waited for us.
             self.lose([number for number, share in self._shares.items() if sent >= share.valid_until_s])
             if self.lost:

@@ -36,11 +36,12 @@ from saga_engine.execution.observers import Observers
 from saga_engine.execution.owner import parse, provably_dead
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.children import Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
-from saga_engine.runtime.lease import Lease, lease_clock_s
+from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
@@ -425,7 +426,7 @@ class TakeOver:
             if isinstance(answer, Acquired):
                 return answer
             left_s = answer.ttl_ms / 1000
-            now_s = lease_clock_s()
+            now_s = machine_clock.boottime()
             if told != answer.owner:
                 told, ends_s = answer.owner, now_s + left_s
                 if self.on_wait is not None:

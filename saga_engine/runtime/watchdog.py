@@ -20,8 +20,9 @@ from saga_engine.core.effects import COMPENSATE, CallTool, Probe
 from saga_engine.errors import SagaError
 from saga_engine.ports import Store
 from saga_engine.ports.foreign import IN_A_THREAD, foreign_code
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.driver import SagaDriver
-from saga_engine.runtime.lease import Lease, lease_clock_s
+from saga_engine.runtime.lease import Lease
 
 _log = logging.getLogger("saga_engine.watchdog")
 
@@ -73,9 +74,9 @@ class Watchdog:
         self._answered = True
 
     def _watch(self) -> None:
-        asked_s = lease_clock_s()
+        asked_s = machine_clock.boottime()
         while not self._over.wait(self._every_s) and not self._lease.lost:
-            now_s = lease_clock_s()
+            now_s = machine_clock.boottime()
             if not self._answered:
                 self._look_after(now_s - asked_s)
                 continue
@@ -105,7 +106,7 @@ class Watchdog:
     def _keep(self, left_s: float) -> None:
         """Renew the lease in place of the loop, unless it is fresh, over, or the loop has been blocked for too long."""
         lease = self._lease
-        sent_s = lease_clock_s()
+        sent_s = machine_clock.boottime()
         remaining_s = lease.valid_until_s - sent_s
         # As often as the loop would: the tickets of a live process are never silent for long.
         if left_s <= 0 or remaining_s <= 0 or remaining_s > lease.ttl_s - min(_BLOCKED_S, lease.ttl_s / 3):

@@ -22,9 +22,10 @@ from saga_engine.execution.event_loops import happens
 from saga_engine.execution.owner import parse, provably_dead, this_process
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Hint, Store, Taken, Taking
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.events import BeginLate, Events
-from saga_engine.runtime.lease import Lease, lease_clock_s
+from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.retention import Purging, keep_purging
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.ticks import Ticks
@@ -362,7 +363,7 @@ class Worker:
                 continue
             dead = ttl_ms > 0 and provably_dead(owner)
             if dead:
-                self._suspects[owner] = suspects.get(owner, lease_clock_s())
+                self._suspects[owner] = suspects.get(owner, machine_clock.boottime())
                 self._tell_of_clone(owner)
             if ttl_ms == 0 or dead:
                 count = await self._work.reclaim(owner, partitions, dead=dead, silent_ms=_RENEWED_WITHIN_MS)
@@ -372,11 +373,11 @@ class Worker:
 
     def _suspects_lately(self) -> bool:
         """Whether an owner was found dead a moment ago: its lease may still be too fresh to show it."""
-        return any(lease_clock_s() - since_s < _RENEWED_ON_S for since_s in self._suspects.values())
+        return any(machine_clock.boottime() - since_s < _RENEWED_ON_S for since_s in self._suspects.values())
 
     def _tell_of_clone(self, owner: str) -> None:
         if (
-            lease_clock_s() - self._suspects[owner] < _RENEWED_ON_S
+            machine_clock.boottime() - self._suspects[owner] < _RENEWED_ON_S
             or owner in self._told
             or len(self._told) >= _MAX_TOLD
         ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import Forbidden, PlanInvalid, QuotaExceeded, SagaNotFound, Unauthenticated
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.plan.values import cut
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import Keys
 from saga_engine.server.limits import Rates, Streams
@@ -65,7 +65,7 @@ class Desk:
         """Whether the caller's token still opens something: streams last longer than tokens."""
         identity = self.identity(request)
         if identity.via == "oidc":
-            return time.time_ns() // 1_000_000 < identity.expires_ms
+            return machine_clock.time_ns() // 1_000_000 < identity.expires_ms
         return not identity.token_id or await self.tokens.valid(identity.token_id)
 
     def require(self, request: Request, scope: str) -> Identity:

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -19,6 +18,7 @@ import msgspec
 from saga_engine.errors import JobNotFound, SagaError, SettingInvalid
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import acts
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import hashed
@@ -241,4 +241,4 @@ def _decoded(document: Document) -> Job:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return machine_clock.time_ns() // 1_000_000

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,6 +18,7 @@ import msgspec
 
 from saga_engine.errors import KeyReused, RequestInvalid, SagaError, StoreRefused
 from saga_engine.ports import Document, DocumentStore
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 from saga_engine.server.problems import status_of
 
@@ -151,4 +151,4 @@ def shown_again(answer: Answer, body: Any) -> Answer:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return machine_clock.time_ns() // 1_000_000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from saga_engine.errors import QuotaExceeded
+from saga_engine.ports.machine_clock import machine_clock
 
 #: So many callers are remembered; the one that has not called for longest is forgotten first.
 _REMEMBERED: Final = 10_000
@@ -28,7 +28,7 @@ class Rates:
 
         What costs more than a whole burst is taken from a full bucket, which then has to recover.
         """
-        now = time.monotonic()
+        now = machine_clock.monotonic()
         left, at = self._left.pop(caller, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._per_s)
         needed = min(cost, self._burst)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import IssuerUnavailable, SettingInvalid, Unauthenticated
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _STALE_S: Final = 24 * 3600.0
 class Oidc:
     """Finds out whom a JWT stands for. ``now_s``: a monotonic clock."""
 
-    def __init__(self, settings: OidcSettings, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: OidcSettings, now_s: Callable[[], float] | None = None) -> None:
         try:
             import httpx2
             import jwt
@@ -42,7 +42,7 @@ class Oidc:
                 "[server.oidc] needs an extra that is not installed", hint="pip install 'saga-engine[oidc]'"
             ) from error
         self._settings = settings
-        self._now_s = now_s
+        self._now_s = now_s or (lambda: machine_clock.monotonic())  # noqa: PLW0108 - read at each use
         self._jwt, self._http = jwt, httpx2
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_s: float | None = None

@@ -7,11 +7,11 @@ import binascii
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from saga_engine.errors import SignatureInvalid
+from saga_engine.ports.machine_clock import machine_clock
 
 SCHEMES: Final = ("standard", "stripe", "github")
 
@@ -28,7 +28,7 @@ def verified_id(  # noqa: PLR0917
 
     ``secrets``: any of them, so that one can be replaced by another. Raises ``SignatureInvalid``.
     """
-    now = time.time() if now_s is None else now_s
+    now = machine_clock.time() if now_s is None else now_s
     if scheme == "standard":
         return _standard(secrets, headers, body, now, tolerance_s)
     if scheme == "stripe":
@@ -137,7 +137,7 @@ class Callbacks:
             tenant, saga_id, step, ends_ms, *entry = json.loads(base64.urlsafe_b64decode(told + "=" * (-len(told) % 4)))
         except (ValueError, binascii.Error) as error:
             raise SignatureInvalid("this is no callback URL of this server") from error
-        if ends_ms <= time.time_ns() // 1_000_000:
+        if ends_ms <= machine_clock.time_ns() // 1_000_000:
             raise SignatureInvalid("the callback URL has expired", hint="have another one made", saga_id=saga_id)
         return tenant, saga_id, step, entry[0] if entry else None
 

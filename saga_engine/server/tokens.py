@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +17,7 @@ import msgspec
 from saga_engine.errors import SettingInvalid, StoreRefused, TokenNotFound
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document, DocumentStore
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity, check_scopes
 
 _TOKEN: Final = re.compile(r"saga_(t[0-9a-f]{11})_([A-Za-z0-9_-]{43})", re.ASCII)
@@ -153,4 +153,4 @@ def _hash(secret: str) -> str:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return machine_clock.time_ns() // 1_000_000

@@ -13,10 +13,10 @@ import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent, rules_of
 from saga_engine.tools.outcomes import (
@@ -161,7 +161,7 @@ class Caller:
         Nothing could interrupt it before that point, so a tool that never waits needs no alarm. Its changes to context
         variables stay in its call: the saga's next call, which this task also makes, sees none of them.
         """
-        began_s = monotonic()
+        began_s = machine_clock.monotonic()
         context = copy_context()
         try:
             waits_for = context.run(running.send, None)
@@ -171,7 +171,7 @@ class Caller:
             return cancelled_by_itself()
         except BaseException as error:  # noqa: BLE001 - whatever ends a tool is interpreted
             return self._broken(error)
-        left_s = timeout_s - (monotonic() - began_s)
+        left_s = timeout_s - (machine_clock.monotonic() - began_s)
         return await self._await(_go_on(running, context, waits_for), max(left_s, 0.0), timeout_s)
 
     async def _await(self, running: Awaitable[Any], left_s: float, timeout_s: float) -> Outcome:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import re
-import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -25,6 +24,7 @@ import msgspec
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.error_rules import PLAIN, ErrorRules, Refused
 from saga_engine.tools.tracebacks import traceback_of
 
@@ -420,7 +420,7 @@ def _parsed_wait(text: str) -> float | None:
         return _wait(float(text))
     try:
         moment = parsedate_to_datetime(text[:100])
-        return _wait(max(0.0, moment.timestamp() - time.time()))
+        return _wait(max(0.0, moment.timestamp() - machine_clock.time()))
     except (TypeError, ValueError, OverflowError, OSError):
         return None
 

@@ -84,9 +84,16 @@ class _Job(NamedTuple):
 
 
 _idle: deque[SimpleQueue[_Job]] = deque()
+_at_work: set[Running] = set()
 # The threads of a parent process do not exist in its forked child.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)
+    os.register_at_fork(after_in_child=_at_work.clear)
+
+
+def calls_in_threads() -> int:
+    """The number of calls that are in a thread and have not told their end yet."""
+    return len(_at_work)
 
 
 def start_in_thread(work: Callable[[], Any]) -> asyncio.Future[Ended]:
@@ -105,6 +112,7 @@ def begin_in_thread(work: Callable[[], Any]) -> Running:
     except IndexError:
         jobs = SimpleQueue()
         threading.Thread(target=_serve, args=(jobs,), name="saga-tool", daemon=True).start()
+    _at_work.add(job.running)
     jobs.put(job)
     return job.running
 
@@ -118,6 +126,7 @@ def _serve(jobs: SimpleQueue[_Job]) -> None:
         if stays:
             _idle.append(jobs)
         job.running.end(ended)
+        _at_work.discard(job.running)  # after it has woken its waiters: nobody overlooks an end that is on its way
         if not stays:
             return
         del job, ended  # An idle thread must not keep the last call's params and result alive.

@@ -8,9 +8,10 @@ most a tenth of a second late. A time-out under a second has a timer of its own.
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
+
+from saga_engine.ports.machine_clock import machine_clock
 
 _SLOTS_PER_S: Final = 10
 _OWN_TIMER_S: Final = 1.0
@@ -36,7 +37,7 @@ class Alarm:
         """Ring in ``left_s`` seconds, unless ``stop`` comes first."""
         loop = self.task.get_loop()
         if left_s < _OWN_TIMER_S:
-            self._due_s = monotonic() + left_s
+            self._due_s = machine_clock.monotonic() + left_s
             self._timer = loop.call_later(left_s, self.ring)
             return
         number = int((loop.time() + left_s) * _SLOTS_PER_S) + 1
@@ -49,7 +50,7 @@ class Alarm:
             loop.call_at(number / _SLOTS_PER_S, _ring_all, slots, number)
         slot[self] = None
         self._slot = slot
-        self._due_s = monotonic() + number / _SLOTS_PER_S - loop.time()
+        self._due_s = machine_clock.monotonic() + number / _SLOTS_PER_S - loop.time()
 
     def stop(self) -> None:
         """The call has ended."""
@@ -60,10 +61,10 @@ class Alarm:
 
     def ring(self) -> None:
         """Time out, but first grant the time for which the loop was blocked, to read an answer that came in time."""
-        late_s = monotonic() - self._due_s
+        late_s = machine_clock.monotonic() - self._due_s
         if late_s > _HELD_UP_S and self._respites < _MAX_RESPITES:
             self._respites += 1
-            self._due_s = monotonic() + late_s
+            self._due_s = machine_clock.monotonic() + late_s
             self._timer = self.task.get_loop().call_later(late_s, self.ring)
             return
         self.rang = True

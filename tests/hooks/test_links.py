@@ -10,6 +10,7 @@ import pytest
 
 from saga_engine.errors import SettingInvalid, SignatureInvalid
 from saga_engine.hooks.links import PATH, Links
+from saga_engine.ports.machine_clock import machine_clock
 from tests.hooks.questions import a_question
 
 KEY, OTHER = "k" * 32, "another-key-of-more-than-32-characters"
@@ -93,7 +94,7 @@ def test_a_page_is_acted_on_for_an_hour_for_its_link_and_its_call(monkeypatch: p
     for wrong in ("", "1", f"{time.time_ns() // 1_000_000}.x", "ä.b", f"9{key}"):
         assert not links.fits_page(wrong, one, "call")
     later = time.time_ns() + 3_700 * 10**9
-    monkeypatch.setattr(time, "time_ns", lambda: later)
+    monkeypatch.setattr(machine_clock, "time_ns", lambda: later)
     assert not links.fits_page(key, one, "call")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from saga_engine import Coordinator, Question, RetryPolicy, ToolContext, tool
 from saga_engine.policy.rules import Policy, PolicyRequest
-from saga_engine.runtime.lease import lease_clock_s
+from saga_engine.ports.machine_clock import machine_clock
 from tests.servers import until
 
 
@@ -36,7 +36,7 @@ async def test_the_lease_outlives_a_blocked_loop_and_the_tool_is_named(url, tmp_
     @tool(undo="back")
     async def blocker(item: str, ctx: ToolContext) -> dict:
         ends = (await box[0].supervisor.lease()).valid_until_s
-        time.sleep(ends + 0.5 - lease_clock_s())  # noqa: ASYNC251 - what no async tool must do
+        time.sleep(ends + 0.5 - machine_clock.boottime())  # noqa: ASYNC251 - what no async tool must do
         return {"item": item}
 
     caplog.set_level(logging.WARNING, "saga_engine")

@@ -10,6 +10,7 @@ from fakeredis.commands_mixins import server_mixin
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.errors import Interrupted
 from saga_engine.execution.clock import StoreClock
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.stores import open_store
 from saga_engine.stores.in_memory import _SHARED
 from tests.kill.polling import eventually
@@ -20,7 +21,7 @@ AN_HOUR_NS = 3600 * 10**9
 async def test_a_machine_whose_clock_is_ahead_does_not_stall_its_timers(monkeypatch) -> None:
     """Records bear the store's time and a retry waits for as long as it says, although this clock is an hour ahead."""
     here = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: here() + AN_HOUR_NS)
+    monkeypatch.setattr(machine_clock, "time_ns", lambda: here() + AN_HOUR_NS)
     calls = []
 
     @tool(effect="read", retry=RetryPolicy(max_attempts=2, base_s=0.01, max_s=0.01))
@@ -42,7 +43,7 @@ def test_small_steps_are_held_and_great_ones_are_followed(monkeypatch) -> None:
 
     (It was never to go back: after one answer of a server that was an hour ahead all timers stood still for an hour.)
     """
-    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    monkeypatch.setattr(machine_clock, "monotonic", lambda: 5.0)
     clock = StoreClock()
     assert clock.now_ms() > 20_000
     clock.set(20_000)
@@ -56,7 +57,7 @@ def test_small_steps_are_held_and_great_ones_are_followed(monkeypatch) -> None:
 def test_a_saga_from_the_future_has_a_time_that_goes_on(monkeypatch) -> None:
     """Its time is never before its last record, and passes as fast as any; its queue is on the store's clock."""
     here = 5.0
-    monkeypatch.setattr(time, "monotonic", lambda: here)
+    monkeypatch.setattr(machine_clock, "monotonic", lambda: here)
     clock = StoreClock()
     clock.set(20_000)
     assert clock.now_after("s", 90_000) == 90_000

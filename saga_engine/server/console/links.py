@@ -6,7 +6,6 @@ nothing, however often; its page has the one button that gives the answer, and s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.errors import DecisionRefused, Forbidden, SagaError, SagaNotFound, SignatureInvalid
 from saga_engine.hooks.links import PATH, Link, Links
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import acts, views
 from saga_engine.server.bodies import form_of
 from saga_engine.server.console.frame import Frame, bare_page, facts, moment
@@ -44,7 +44,7 @@ class _Asked(NamedTuple):
     @property
     def expired(self) -> bool:
         """Whether the link is too old."""
-        return self.link.ends_ms <= time.time_ns() // 1_000_000
+        return self.link.ends_ms <= machine_clock.time_ns() // 1_000_000
 
     @property
     def open(self) -> bool:

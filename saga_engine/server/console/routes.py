@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.stops import stops
 from saga_engine.errors import SettingInvalid, UndoRefused
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import acts, views
 from saga_engine.server.console.deciding import cancel_page, sign_in_page, stop_page, undo_page
 from saga_engine.server.console.frame import Frame
@@ -218,4 +218,4 @@ def _place(given: str | None, total: int, otherwise: int) -> int:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return machine_clock.time_ns() // 1_000_000

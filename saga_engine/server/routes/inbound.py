@@ -6,7 +6,6 @@ import base64
 import logging
 import os
 import secrets
-import time
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +14,7 @@ from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, Setti
 from saga_engine.plan.values import cut
 from saga_engine.plan.wait import MAX_EVENTS
 from saga_engine.ports import Document, DocumentStore
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import COUNT, TEXT, given, made_of
@@ -72,7 +72,7 @@ async def make_callback(incoming: Incoming) -> Answer:
     step = str(body["step_id"])
     entry = body.get("entry")
     await incoming.engine.require_waiting(saga_id, step, entry=entry)
-    ends_ms = time.time_ns() // 1_000_000 + int(body.get("expires_s", _WEEK_S) * 1000)
+    ends_ms = machine_clock.time_ns() // 1_000_000 + int(body.get("expires_s", _WEEK_S) * 1000)
     callbacks = await _callbacks(incoming.desk.coordinator.store.documents())
     token = callbacks.made(incoming.identity.tenant, saga_id, step, ends_ms, entry)
     base = incoming.desk.settings.public_url.rstrip("/") or str(incoming.request.base_url).rstrip("/")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -16,6 +15,7 @@ from typing import Any, Final, Literal
 
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import plain, printable
+from saga_engine.ports.machine_clock import machine_clock
 
 StatusMeaning = Literal["done", "not-done", "absent", "unknown"]
 
@@ -143,7 +143,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     if then is None:
         return None
     now = _moment(headers.get("date", "").strip())
-    return max(0.0, then - (time.time() if now is None else now))
+    return max(0.0, then - (machine_clock.time() if now is None else now))
 
 
 def _moment(text: str) -> float | None:

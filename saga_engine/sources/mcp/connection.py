@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +19,7 @@ from saga_engine._version import __version__
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.values import printable
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.sources.mcp.listing import Listing, Sieve, list_tools
 from saga_engine.sources.mcp.manifest import ServerConfig, filled
 
@@ -60,16 +60,16 @@ class Live:
         self.listing = listing
         self._sieve = sieve
         self.secrets = secrets
-        self._listed_s = monotonic()
+        self._listed_s = machine_clock.monotonic()
         #: Set by the server's notification that its tools changed.
         self.stale = False
         self.lost = asyncio.Event()
 
     async def current(self, max_age_s: float) -> Listing:
         """The server's tools, listed again if they may have changed. Raises what a request raises."""
-        if self.stale or monotonic() - self._listed_s > max_age_s:
+        if self.stale or machine_clock.monotonic() - self._listed_s > max_age_s:
             self.stale = False
-            began_s = monotonic()
+            began_s = machine_clock.monotonic()
             self.listing = await list_tools(self.session, self._sieve)
             self._listed_s = began_s
         return self.listing
@@ -93,7 +93,7 @@ class Connection:
     async def live(self) -> Live:
         """The connection, made if there is none. Raises ``NotConnected``."""
         if self._ready is None:
-            pause_s = self._next_s - monotonic()
+            pause_s = self._next_s - machine_clock.monotonic()
             if pause_s > 0:
                 raise NotConnected(
                     f"{self._why}; the next attempt is in {pause_s:.1f} s", retryable=True, retry_after_s=pause_s
@@ -124,7 +124,7 @@ class Connection:
 
     async def _run(self, ready: asyncio.Future[Live], stop: asyncio.Event) -> None:
         """One connection, from its beginning to its end."""
-        began_s = monotonic()
+        began_s = machine_clock.monotonic()
         seen: dict[str, str] = {}
         try:
             async with self._connected(seen) as (live, ended):
@@ -132,7 +132,7 @@ class Connection:
                 ready.set_result(live)
                 await _first_of(stop, live.lost, *ended)
                 self.lose(live)
-                if stop.is_set() or monotonic() - began_s > _LASTED_S:
+                if stop.is_set() or machine_clock.monotonic() - began_s > _LASTED_S:
                     self._failures = 0
                 else:
                     self._failed("it ended", seen, retryable=True)
@@ -158,7 +158,7 @@ class Connection:
         """Begin the pause before the next attempt."""
         self._why = f"MCP server {self._config.name!r} cannot be reached: {scrubbed(why, seen)}"
         if retryable:
-            self._next_s = monotonic() + BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
+            self._next_s = machine_clock.monotonic() + BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
             self._failures += 1
         _log.warning("%s", self._why)
 
