@@ -8,7 +8,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
 
@@ -21,7 +21,7 @@ class AskSimulation(Simulation):
     """One step of the plan asks; the steps behind it get what was said."""
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        plan, catalog = make_case(self.dice)
+        plan, catalog = super()._case()
         steps: list[dict[str, Any]] = plan["steps"]
         at = self.dice.randint(0, len(steps))
         ask: dict[str, Any] = {"question": "how?", "options": list(self.dice.sample(OPTIONS, 3))}
@@ -32,7 +32,7 @@ class AskSimulation(Simulation):
         steps.insert(at, {"step_id": KEY, "ask": ask})
         if "depends_on" in steps[-1] or (at + 1 < len(steps) and "depends_on" in steps[at + 1]):
             steps[at]["depends_on"] = []
-        for step in steps[at + 1 :]:
+        for step in (step for step in steps[at + 1 :] if "tool" in step):
             said = f"$output.step_{KEY}.answer"
             step["params"]["said"] = {"$first": [said, None]} if ask.get("on_timeout") == "continue" else said
         self.ask = ask

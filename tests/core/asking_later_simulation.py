@@ -10,7 +10,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
 from saga_engine.core.questions import MADE_UP_FOR
 from saga_engine.core.state import State
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
 
@@ -28,7 +28,7 @@ class AskLaterSimulation(Simulation):
         self.away = dice.choice([0.3, 0.7, 1.0])
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        plan, catalog = make_case(self.dice)
+        plan, catalog = super()._case()
         if self.dice.random() < 0.4:
             plan["on_failure"] = "replan"
         return plan, catalog

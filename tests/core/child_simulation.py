@@ -13,7 +13,7 @@ from saga_engine.core.report import report
 from saga_engine.core.state import State
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.plan.tool_spec import ToolSpec
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
 
@@ -33,7 +33,7 @@ class ChildSimulation(Simulation):
         super().__init__(dice, trouble)
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        body, catalog = make_case(self.dice)
+        body, catalog = super()._case()
         known = [spec for name in catalog.names() if (spec := catalog.spec(name)) is not None]
         specs = [*known, ToolSpec(name="kid", undo="unkid"), ToolSpec(name="unkid")]
         steps: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ class ChildSimulation(Simulation):
         for step in body["steps"]:
             steps.append(step)
             if free and self.dice.random() < 0.6:
-                steps.append(self._child(f"w{len(steps)}", step))
+                steps.append(self._child(f"k{len(steps)}", step))
         on_failure = self.dice.choice(["pause", body.get("on_failure", "compensate")])
         return {**body, "steps": steps, "on_failure": on_failure}, Catalog(specs)
 
@@ -64,7 +64,7 @@ class ChildSimulation(Simulation):
                 raise Violation(f"the saga turns around while {open_} run")
         seq = super()._append(state, epoch, seq, records)
         for record in records:
-            if isinstance(record, r.StepWaiting):
+            if isinstance(record, r.StepWaiting) and record.on == "child":
                 self._ordered(record)
         return seq
 
@@ -118,7 +118,7 @@ class ChildSimulation(Simulation):
                 self._end(saga_id, turns=state.turns)
             if not any(message.end is not None and message.end.saga == saga_id for message in self.inbox):
                 self._tell(saga_id)
-        return bool(waits)
+        return super()._idle(state, pending) or bool(waits)
 
     # --- the laws ------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,8 @@ class ChildSimulation(Simulation):
 
     def _passed_over(self, statuses: dict[str, str], dropped: set[str]) -> set[str]:
         goes_on = {str(step["step_id"]) for step in self.plan_body["steps"] if "on_error" in step}
-        return {key for key, status in statuses.items() if status == t.FAILED and key in goes_on - dropped}
+        gone_on = {key for key, status in statuses.items() if status == t.FAILED and key in goes_on - dropped}
+        return super()._passed_over(statuses, dropped) | gone_on
 
     @staticmethod
     def _undo(record: r.ChildEnded) -> bool:

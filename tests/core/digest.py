@@ -17,22 +17,32 @@ import hashlib
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from tests.core.generator import generated
 from tests.core.simulation import Simulation
 from tests.core.test_mutants import HUNTS
 
-KINDS: dict[str, type[Simulation]] = {kind.__name__.removesuffix("Simulation") or "Plain": kind for kind in HUNTS}
+
+def of_kind(kind: type[Simulation], seed: int) -> Simulation:
+    """The saga of a seed, in one kind of simulation."""
+    dice = random.Random(seed)
+    return kind(dice, dice.choice([0.3, 0.6, 1.0]))
+
+
+KINDS: dict[str, Callable[[int], Simulation]] = {
+    **{kind.__name__.removesuffix("Simulation") or "Plain": partial(of_kind, kind) for kind in HUNTS},
+    "Together": generated,
+}
 _CHUNK = 100
 
 
 def journal(name: str, seed: int) -> Sequence[bytes]:
     """The records of one random saga, as the store would have them."""
-    dice = random.Random(seed)
-    simulation = KINDS[name](dice, dice.choice([0.3, 0.6, 1.0]))
+    simulation = KINDS[name](seed)
     simulation.run()
     return simulation.journal.data
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool
 from saga_engine.core.state import State
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
 
 ABOVE = {"value": "$item.n", "op": ">", "to": 1}
 
 
-def make_each_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
-    """A random plan with lists that passes the checks, and its tools."""
-    plan, catalog = make_case(dice)
+def with_lists(dice: random.Random, plan: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
+    """The plan with lists that pass the checks."""
     if plan.get("on_failure") == "replan":
         plan["on_failure"] = "pause"
     lists: dict[str, list[Any]] = {}
@@ -27,7 +27,9 @@ def make_each_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         earlier = step["params"].get("earlier")
         if earlier is not None and earlier.split(".")[1].removeprefix("step_") in lists:
             step["params"]["earlier"] = earlier.removesuffix(".ref")
-        if step.get("kind") == "pivot" or dice.random() < 0.4:
+        undo = step.get("rollback", {})
+        special = undo.get("tool", "").startswith("part_") or getattr(catalog.spec(step["tool"]), "before", None)
+        if step.get("kind") == "pivot" or special or dice.random() < 0.4:
             continue
         lists[key] = [{"n": number} for number in range(dice.choice([0, 1, 2, 3, 3, 5]))]
         step["params"]["n"] = "$item.n"
@@ -41,14 +43,15 @@ def make_each_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
             step["each"]["of"] = {"$first": [f"$input.{key}", None]}  # not known before it runs
         elif dice.random() < 0.3:
             step["each"]["of"] = lists[key]
-    return {**plan, "input": lists}, catalog
+    return {**plan, "input": {**plan.get("input", {}), **lists}}
 
 
 class EachSimulation(Simulation):
     """A plan with lists. The outside world sees the calls of their items, each under its own key."""
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        return make_each_case(self.dice)
+        plan, catalog = super()._case()
+        return with_lists(self.dice, plan, catalog), catalog
 
     def _written(self) -> dict[str, dict[str, Any]]:
         return {step["step_id"]: step["each"] for step in self.plan_body["steps"] if "each" in step}
@@ -100,7 +103,7 @@ class EachSimulation(Simulation):
         return {self.plan.steps[dep].key for dep in self.plan.steps[self.plan.by_key[key]].deps}
 
     def _passed_over(self, statuses: dict[str, str], dropped: set[str]) -> set[str]:
-        passed: set[str] = set()
+        passed = super()._passed_over(statuses, dropped)
         for key, status in statuses.items():
             written = self._written().get(key.partition("[")[0], {})
             if "[" in key and status in (t.FAILED, t.BLOCKED) and written.get("on_error") == "collect":
@@ -112,12 +115,17 @@ class EachSimulation(Simulation):
     def _check_end(self, state: State) -> None:
         super()._check_end(state)
         done: dict[str, Any] = {}
+        skipped: set[str] = set()  # by conditions: their items are never made
         for record in self.journalled():
             said = isinstance(record, r.QuestionResolved) and record.decision == "happened"
             if said or (isinstance(record, r.StepSucceeded) and record.direction == FORWARD):
                 done.setdefault(record.step, record.output)  # (what is said of an undo comes later)
             elif isinstance(record, r.StepIntended) and record.direction == FORWARD:
-                self._check_order(record.step, done)
+                self._check_order(record.step, done.keys() | skipped)
+            elif isinstance(record, r.StepSkipped):
+                skipped.add(record.step)
+            elif isinstance(record, r.OutputChecked) and record.error is not None:
+                done.pop(record.step, None)  # its output means failure
             elif isinstance(record, r.CompensationStarted | r.StepEscalated):
                 written = self._written().get(record.step.partition("[")[0], {})
                 asked = isinstance(record, r.CompensationStarted) or record.kind == "step-failed"
@@ -129,12 +137,12 @@ class EachSimulation(Simulation):
             if there and there != wanted:
                 raise Violation(f"step {key} has the items {there}, and its list {wanted}")
             if key not in done:
-                if state.status == t.COMPLETED and wanted is not None:
+                if state.status == t.COMPLETED and wanted is not None and key not in skipped:
                     raise Violation(f"completed without {key}")
                 continue
+            if done[key] == self._told(key):
+                continue  # a person said so
             if wanted is None:
-                if done[key] == {"ref": f"ref-{key}"}:
-                    continue  # a person said so
                 raise Violation(f"step {key} has no list, and happened")
             outputs = [done.get(item) for item in wanted]
             output = done[key]
@@ -144,10 +152,10 @@ class EachSimulation(Simulation):
             if given is not output and {wanted[found["index"]] for found in output["failed"]} & done.keys():
                 raise Violation(f"{key} tells of failures that were none: {output}")
 
-    def _check_order(self, key: str, done: dict[str, Any]) -> None:
+    def _check_order(self, key: str, over: AbstractSet[str]) -> None:
         of = key.partition("[")[0]
         if of not in self.plan.by_key:
             return  # it was added later
         for before in self._deps(of):
-            if before in self._written() and before not in done:
+            if before in self._written() and before not in over:
                 raise Violation(f"{key} was called before all items of {before} had ended")

@@ -18,7 +18,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, Drifte
 from saga_engine.core.state import State
 from saga_engine.plan.absence import Absence
 from saga_engine.plan.tool_spec import ToolSpec
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation, World
 
@@ -26,7 +26,7 @@ from tests.core.world import Violation, World
 class Values(World):
     """A value for each step's tool; null: there is nothing yet."""
 
-    def start(self, dice: random.Random, steps: list[str]) -> None:
+    def start_values(self, dice: random.Random, steps: list[str]) -> None:
         self.count = 0
         self.values: dict[str, Any] = {step: dice.choice([None, f"first-{step}"]) for step in steps}
         self.overwrote: dict[str, Any] = {}
@@ -67,12 +67,14 @@ class ImageSimulation(Simulation):
 
     def __init__(self, dice: random.Random, trouble: float = 0.5) -> None:
         super().__init__(dice, trouble)
-        self.world = Values(self.catalog)
-        self.world.start(dice, [step.key for step in self.plan.steps if step.before is not None])
+        self.world.start_values(dice, [step.key for step in self.plan.steps if step.before is not None])
         self.seen: set[str] = set()  # drifts, by what an operator saw
 
+    def _world(self) -> type[World]:
+        return type("Values", (Values, super()._world()), {})
+
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        body, catalog = make_case(self.dice)
+        body, catalog = super()._case()
         specs = {name: catalog.specs[name] for name in catalog.names()}
         for step in body["steps"]:
             key = step["step_id"]

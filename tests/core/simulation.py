@@ -59,7 +59,7 @@ class Simulation(Replanning):
         self.trouble = trouble
         self.plan_body, self.catalog = self._case()
         self.plan = self._compile()
-        self.world = World(self.catalog)
+        self.world = self._world()(self.catalog)
         self.journal = Journal()
         self.now = 1_000_000
         self.intended: set[tuple[int, str, int]] = set()
@@ -84,6 +84,10 @@ class Simulation(Replanning):
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
         return make_case(self.dice)
+
+    def _world(self) -> type[World]:
+        """The outside world; a part of the simulation that has more to say of it adds its own."""
+        return World
 
     def _compile(self) -> CompiledPlan:
         return compile_plan(load_plan(self.plan_body), self.catalog)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_engine.core import transitions as t
+from tests.core.generator import FEATURES, drawn, generated
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
@@ -68,6 +70,36 @@ def test_no_stranger_is_overwritten() -> None:
             seen["unchanged"] += getattr(record, "via", "") == "unchanged"
             seen["undo anyway"] += getattr(record, "decision", "") == "undo"
     assert all(seen[name] > 3 for name in ("drift", "unchanged", "undo anyway")), seen
+
+
+#: What shows in a journal that its saga has a feature.
+MARKS = {
+    "finally": b'"k":"FinallyStarted"',
+    "children": b'"k":"ChildEnded"',
+    "waits": b'"on":"event"',
+    "asks": b'"kind":"ask"',
+    "conditions": b'"k":"OutputChecked"',
+    "lists": b'"k":"EachExpanded"',
+    "undo calls": b'"call":{',
+    "images": b'"before":{',
+}
+
+
+def test_every_law_holds_for_features_together() -> None:
+    """Plans with several features at once, held to the laws of all of them; every pair of features occurs.
+
+    And most pairs show in one journal: the features are not merely written into the plans.
+    """
+    pairs: Counter[tuple[str, ...]] = Counter()
+    shown: Counter[tuple[str, ...]] = Counter()
+    for seed in range(200):
+        simulation = generated(seed)
+        simulation.run()
+        text = b"\n".join(simulation.journal.data)
+        pairs.update(itertools.combinations(drawn(random.Random(seed)), 2))
+        shown.update(itertools.combinations([name for name, mark in MARKS.items() if mark in text], 2))
+    assert len(pairs) == len(FEATURES) * (len(FEATURES) - 1) // 2
+    assert len(shown) > 20, shown
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, AskPlanner, Done, Outcome
 from saga_engine.core.state import State
 from saga_engine.plan.tool_spec import ToolSpec
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation, World
 
@@ -24,7 +24,7 @@ Part = tuple[int, int]
 class Parts(World):
     """What each undo consists of, and what of it has happened."""
 
-    def start(self, wanted: dict[str, list[Part]], items: dict[str, int]) -> None:
+    def start_parts(self, wanted: dict[str, list[Part]], items: dict[str, int]) -> None:
         self.wanted = wanted
         self.items = items
         self.done: dict[str, list[Part]] = {}
@@ -73,15 +73,17 @@ class UndoCallsSimulation(Simulation):
         self.wanted: dict[str, list[Part]] = {}
         self.items: dict[str, int] = {}
         super().__init__(dice, trouble)
-        self.world = Parts(self.catalog)
-        self.world.start(self.wanted, self.items)
+        self.world.start_parts(self.wanted, self.items)
+
+    def _world(self) -> type[World]:
+        return type("Parts", (Parts, super()._world()), {})
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        body, catalog = make_case(self.dice)
+        body, catalog = super()._case()
         specs = {name: catalog.specs[name] for name in catalog.names()}
         for step in body["steps"]:
             key = step["step_id"]
-            if "rollback" not in step or self.dice.random() < 0.2:
+            if "rollback" not in step or specs[f"do_{key}"].before or self.dice.random() < 0.2:
                 continue
             specs[f"do_{key}"] = replace(specs[f"do_{key}"], remembers=False)
             self.items[key] = self.dice.choice([0, 1, 2, 2])

@@ -10,7 +10,7 @@ from saga_engine.core import records as r
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
 from saga_engine.plan.tool_spec import ToolSpec
-from tests.core.cases import Catalog, make_case
+from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
 
@@ -29,7 +29,7 @@ class WaitingSimulation(Simulation):
         super().__init__(dice, trouble)
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
-        body, catalog = make_case(self.dice)
+        body, catalog = super()._case()
         steps: list[dict[str, Any]] = []
         free = all(step.get("kind") != "pivot" for step in body["steps"])
         for step in body["steps"]:
@@ -100,15 +100,16 @@ class WaitingSimulation(Simulation):
     def _amount(self, state: State, index: int) -> int:
         """Of a wait, what its event says: neither its time-out nor its key is an amount."""
         if state.plan.steps[index].builtin:
-            said = (state.steps[index].output or {}).get("ref")
+            output = state.steps[index].output
+            said = output.get("ref") if isinstance(output, dict) else 0
             return said if isinstance(said, int) else 0
         return super()._amount(state, index)
 
     def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
         """Only an event can move the saga: it comes in the end."""
-        waits = [state.plan.steps[index].key for index in state.waits]
+        waits = [state.plan.steps[index].key for index, wait in state.waits.items() if wait.on == "event"]
         if not waits:
-            return False
+            return super()._idle(state, pending)
         self._send(waits[0])
         self._deliver()
         return True
