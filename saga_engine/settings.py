@@ -272,18 +272,33 @@ _TEXTS: Final = ("store", "durability", "runtime", "task_queue", "otlp")
 
 def _files(start: Path, environ: Mapping[str, str]) -> tuple[SettingsFile | None, SettingsFile | None, bool]:
     """The nearest file, the operator's file, and whether that one was named."""
-    named = environ.get("SAGA_CONFIG")
-    if named and not Path(named).is_file():
-        raise SettingInvalid(f"SAGA_CONFIG names {named}, which is no file")
-    theirs = Path(named) if named else OPERATOR_FILE if OPERATOR_FILE.is_file() else None
+    named, theirs = _operators_path(environ)
     found = next((path for folder in (start, *start.parents) if (path := folder / FILE).is_file()), None)
     if found is not None and theirs is not None and found.samefile(theirs):
         found = None
     if found is not None:
         _refuse_foreign(found)
-    if theirs is not None and not named:
-        _refuse_foreign(theirs)
-    return None if found is None else _read(found), None if theirs is None else _read(theirs), bool(named)
+    return None if found is None else _read(found), operators_file(environ), named
+
+
+def operators_file(environ: Mapping[str, str]) -> SettingsFile | None:
+    """The operator's file, which holds for every process; None: there is none. Raises ``SettingInvalid``."""
+    named, path = _operators_path(environ)
+    if path is None:
+        return None
+    if not named:
+        _refuse_foreign(path)
+    file = _read(path)
+    _apply(Settings(), file.tables.get("saga", {}), str(path), base=file.base)  # wrong values are refused here
+    return file
+
+
+def _operators_path(environ: Mapping[str, str]) -> tuple[bool, Path | None]:
+    """Whether the operator's file was named, and where it is."""
+    named = environ.get("SAGA_CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingInvalid(f"SAGA_CONFIG names {named}, which is no file")
+    return bool(named), Path(named) if named else OPERATOR_FILE if OPERATOR_FILE.is_file() else None
 
 
 def _refuse_foreign(path: Path) -> None:

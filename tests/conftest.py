@@ -70,6 +70,15 @@ def memory_folder() -> Path | None:
     return folder
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tests that open a coordinator in this folder read no settings of whoever runs them."""
+    here = Path(__file__).resolve()
+    stray = [path for folder in here.parents if (path := folder / "saga.toml").is_file()]
+    if stray:
+        raise pytest.UsageError(f"the tests would run with the policy and the limits of {stray[0]}: move it away")
+    os.environ.pop("SAGA_CONFIG", None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A worker of xdist has inherited the folder of its controller.
     if hasattr(config, "workerinput") or (folder := memory_folder()) is None:

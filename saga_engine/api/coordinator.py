@@ -12,7 +12,8 @@ from saga_engine.api.coordinator_views import Views
 from saga_engine.api.engine import PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
-from saga_engine.api.plans import Registration, as_configured, close_sources, declared_tools, rules_from
+from saga_engine.api.governing import SettingsChoice, governing
+from saga_engine.api.plans import Registration, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -94,7 +95,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         semantic: Semantic = "approve",
         planning: Planning | None = None,
         declared: ToolRegistry | None = None,
-        tool_options: Mapping[str, Any] | None = None,
+        configured: Callable[[ToolRegistry], ToolRegistry] | None = None,
         limits: Limits = NO_LIMITS,
         retention: Retention | None = None,
     ) -> None:
@@ -106,7 +107,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         self.tools = tools
         #: The rules that authorize its calls; ``policy.plan_time`` says what they mean for a plan.
         self.policy = policy
-        self._registration = Registration(tools, declared, tool_options)
+        self._registration = Registration(tools, declared, configured)
         self._planning = planning
         self._workers: set[Worker] = set()
         clock = StoreClock()
@@ -161,16 +162,20 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         limits: Limits | Mapping[str, Any] | None = None,
         retention: Retention | Mapping[str, Any] | None = None,
         privacy: Keyring | KeySource | None = None,
+        settings: SettingsChoice = "found",
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
+        Policy, secrets, limits and options of tools in ``saga.toml`` and in the operator's file hold here, too.
         ``docs/python-api.md`` has a table of the arguments, and the errors that it raises.
         """
-        rules, limits, planning = rules_from(policy, limits, planner)
+        files = governing(settings)
+        rules, limits = files.policy(policy), files.limits(limits)
+        planning = planning_of(planner, rules)
         kept = retention_of(retention, keep_finished_s) if isinstance(retention, Mapping) else retention
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = await declared_tools(tools, sources)
-        registry = as_configured(declared, tool_options, secrets, max_output_bytes)
+        registry = files.registered(declared, tool_options, secrets, max_output_bytes)
         try:
             used = await open_sealed(backend, privacy)
         except BaseException:
@@ -182,7 +187,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             registry,
             lease_s=lease_s,
             keep_finished_s=keep_finished_s,
-            queue_limit=queue_limit,
+            queue_limit=files.least("queue_limit", queue_limit),
             escalation=escalation_of(on_escalation, sealed=is_sealed(used)),
             observers=observers,
             meters=meters,
@@ -193,7 +198,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
             planning=planning,
             declared=declared,
-            tool_options=tool_options,
+            configured=lambda tools: files.configured(tools, tool_options),
             limits=limits,
             retention=kept,
         )

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.operator_limits import Limits, limits_from
 from saga_engine.policy.plan_time import withheld
-from saga_engine.policy.rules import Policy
-from saga_engine.settings import check_output_limit
-from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry, collect
-from saga_engine.tools.secrets import allowed_secrets
 
 if TYPE_CHECKING:
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
+    from saga_engine.policy.rules import Policy
     from saga_engine.ports import Planner, Source
 
 _log = logging.getLogger("saga_engine")
-
-
-def as_configured(
-    declared: ToolRegistry,
-    options: Mapping[str, Any] | None,
-    secrets: Mapping[str, Sequence[str]] | None,
-    max_output_bytes: int,
-) -> ToolRegistry:
-    """Declared tools with the operator's options: the tables of tools, their secrets, the maximum size of a result.
-
-    Raises ``SettingInvalid``, ``ToolInvalid``.
-    """
-    check_output_limit(max_output_bytes)
-    registry = apply_overrides(declared, options, "tool_options") if options else declared
-    registry.limit_outputs(max_output_bytes)
-    if secrets is not None:
-        registry.allow_secrets(allowed_secrets(secrets, "secrets"))
-    return registry
 
 
 async def declared_tools(tools: Iterable[Any] | ToolRegistry, sources: Iterable[Source]) -> ToolRegistry:
@@ -71,11 +48,16 @@ async def close_sources(registry: ToolRegistry) -> None:
 class Registration:
     """Registers tools after a coordinator was opened: the operator's options apply to them, too."""
 
-    def __init__(self, tools: ToolRegistry, declared: ToolRegistry | None, options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        tools: ToolRegistry,
+        declared: ToolRegistry | None,
+        configured: Callable[[ToolRegistry], ToolRegistry] | None,
+    ) -> None:
         self._tools = tools
-        #: The tools before the operator's options, and these.
+        #: The tools before the operator's options, and what applies these.
         self._declared = tools if declared is None else declared
-        self._options = options
+        self._configured = configured
         #: Tools that only a session's agent has, with their undos and probes: by name, the session's id.
         self._of_sessions: dict[str, str] = {}
 
@@ -114,22 +96,12 @@ class Registration:
                     hint="describe it, or give its server to Coordinator.open(sources=…), which asks about each call",
                     tool=tool.name,
                 )
-        if self._options:
+        if self._configured is not None and self._declared is not self._tools:
             declared = ToolRegistry(self._declared, *tools)
-            self._tools.become(apply_overrides(declared, self._options, "tool_options"))
+            self._tools.become(self._configured(declared))
             self._declared = declared
         else:
             self._tools.add(*tools)
-
-
-def rules_from(
-    policy: Policy | Mapping[str, Any] | None,
-    limits: Limits | Mapping[str, Any] | None,
-    planner: str | Planner | PlannerSettings | Planning | None,
-) -> tuple[Policy | None, Limits, Planning | None]:
-    """The operator's rules as a program gives them, and what writes plans by them. Raises ``SettingInvalid``."""
-    rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
-    return rules, limits_from(limits), planning_of(planner, rules)
 
 
 def planning_of(

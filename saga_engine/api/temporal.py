@@ -9,7 +9,6 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
@@ -27,6 +26,7 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.governing import SettingsChoice, governing
 from saga_engine.api.plans import close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
@@ -58,13 +58,12 @@ from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.model import Plan
-from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.ports import Advisor, Observer, Planner, Source, Store
-from saga_engine.settings import check_output_limit
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activities import Activities, declarations_of
 from saga_engine.temporal.claim_check import storage
@@ -177,6 +176,7 @@ class TemporalCoordinator(Unsupported):
         observers: Sequence[Observer] = (),
         on_silence: Callable[[str], None] | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        settings: SettingsChoice = "found",
     ) -> AsyncIterator[TemporalCoordinator]:
         """A coordinator of the sagas in ``runtime`` (``temporal://HOST:PORT/NAMESPACE``), for the time of the block.
 
@@ -185,12 +185,14 @@ class TemporalCoordinator(Unsupported):
         silent before its calls are in doubt. ``patience_s``: how long to wait for a response. ``events``: after so many
         events a saga's workflow is continued in another run (0: when Temporal suggests it). ``observers`` receive each
         record of the sagas that are awaited here. ``on_silence(saga_id)`` is called when no worker responds for an
-        awaited saga; the wait continues. ``limits``: the operator's, which no plan can exceed.
+        awaited saga; the wait continues. ``limits``: the operator's, which no plan can exceed. ``settings``: that of
+        ``Coordinator.open``.
 
         Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``RuntimeUnavailable``.
         """
         if 0 < events < _LEAST_EVENTS:
             raise SettingInvalid(f"events must be 0, or {_LEAST_EVENTS} or more, not {events}")
+        files = governing(settings)
         async with AsyncExitStack() as stack:
             external = None
             if store is not None:
@@ -200,7 +202,7 @@ class TemporalCoordinator(Unsupported):
             client = await connect(runtime, external, patience_s=patience_s)
             coordinator = cls(
                 TemporalSagas(client, task_queue),
-                tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools),
+                files.registered(tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)),
                 lease_s=lease_s,
                 patience_s=patience_s,
                 events=events,
@@ -208,7 +210,7 @@ class TemporalCoordinator(Unsupported):
                 observers=observers,
                 on_silence=on_silence,
             )
-            coordinator.limits = limits_from(limits)
+            coordinator.limits = files.limits(limits)
             stack.push_async_callback(coordinator.close)
             yield coordinator
 
@@ -507,6 +509,7 @@ async def serve(
     semantic: Semantic | None = None,
     stopped: asyncio.Event | None = None,
     begun: Callable[[], None] | None = None,
+    settings: SettingsChoice = "found",
 ) -> None:
     """Be a worker: execute the sagas of a task queue and make their calls, until ``stopped`` is set.
 
@@ -518,10 +521,9 @@ async def serve(
 
     Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``RuntimeUnavailable``.
     """
-    rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
-    check_output_limit(max_output_bytes)
-    registry = await declared_tools(tools, sources)
-    registry.limit_outputs(max_output_bytes)
+    files = governing(settings)
+    rules = files.policy(policy)
+    registry = files.registered(await declared_tools(tools, sources), max_output_bytes=max_output_bytes)
     async with AsyncExitStack() as stack:
         shared = SharedStore.of(store, durability, patience_s)
         stack.push_async_callback(shared.close)

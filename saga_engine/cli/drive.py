@@ -82,9 +82,7 @@ def drive(
     Raises the errors of ``work``, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for the settings of
     policy, escalation and planner: nothing begins without the configured parts.
     """
-    from saga_engine.cli.limits import limits_of
-
-    guards = configured(settings) | {"limits": limits_of(settings)}
+    guards = configured(settings)
     if not lasting:
         # The user of the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())
@@ -127,12 +125,11 @@ def run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
 
 
 def configured(settings: Settings) -> dict[str, Any]:
-    """The coordinator's configuration from the tables of ``saga.toml``; a missing table configures nothing."""
-    from saga_engine.cli.options import has_policy, policy_of
+    """The coordinator's configuration from the tables of ``saga.toml``; a missing table configures nothing.
 
-    found: dict[str, Any] = {}
-    if has_policy(settings):
-        found["policy"] = policy_of(settings)
+    Policy, limits and secrets are read where every coordinator is opened (``api/governing.py``).
+    """
+    found: dict[str, Any] = {"settings": settings}
     if settings.escalation:
         from saga_engine.hooks.config import hooks_from
 

@@ -129,7 +129,12 @@ async def _sent(settings: Settings, name: str, key: str, payload: Any, event_id:
 
     keyring = keyring_for(settings)
     async with Coordinator.open(
-        settings.store, (), durability=settings.durability, patience_s=settings.patience_s, privacy=keyring
+        settings.store,
+        (),
+        durability=settings.durability,
+        patience_s=settings.patience_s,
+        privacy=keyring,
+        settings=settings,
     ) as coordinator:
         return await coordinator.send_event(name, key, payload, event_id=event_id)
 

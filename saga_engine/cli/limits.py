@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
 def limits_of(settings: Settings) -> Limits:
     """The limits of the files: the stricter of the operator's and the project's. Raises ``SettingInvalid``."""
-    from saga_engine.plan.operator_limits import NO_LIMITS, Limits
+    from saga_engine.api.governing import governing
 
-    found = NO_LIMITS
-    for file in settings.holding("limits"):
-        found = found.tightened(Limits.parse(file.tables["limits"], file.name))
-    return found
+    return governing(settings).limits()

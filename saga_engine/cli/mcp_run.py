@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.drive import configured, on_stop_signals, run_lasting, store_opened
-from saga_engine.cli.limits import limits_of
 from saga_engine.cli.output import data
 from saga_engine.cli.progress import Progress
 from saga_engine.errors import SettingInvalid
@@ -103,7 +102,7 @@ def _face(
     from saga_engine.gateway.engine import EngineFace, engine_server
     from saga_engine.gateway.server import Offer
 
-    guards: dict[str, Any] = configured(settings) | {"limits": limits_of(settings)}
+    guards: dict[str, Any] = configured(settings)
     offer = Offer(registry) if rules is None else None
 
     @asynccontextmanager

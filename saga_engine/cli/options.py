@@ -87,17 +87,13 @@ def registry_for(settings: Settings) -> ToolRegistry:
                 note(f"warning: MCP server {server.name} has no accepted tools; saga tools accept {server.name}")
             found += server.tools()
         registry = ToolRegistry(found)
-    from saga_engine.tools.overrides import apply_overrides
+    from saga_engine.api.governing import governing
 
-    tables = settings.holding("tools")
-    for number, file in enumerate(reversed(tables)):  # the operator's last: they take precedence
-        operators = number > 0 or (len(settings.files) > 1 and file is settings.files[0])
-        registry = apply_overrides(registry, file.tables["tools"], file.name, strict=not operators)
-    from saga_engine.tools.secrets import allowed_of
-
+    files = governing(settings)
+    registry = files.configured(registry, strict=True)
+    registry.governed = True
     # Anybody may have written a plan on the command line: it gets the listed secrets, and no others.
-    lists = [allowed_of(file.tables["secrets"], file.name) for file in settings.holding("secrets")]
-    registry.allow_secrets(*(lists or [{}]))
+    registry.allow_secrets(*(files.secrets() or [{}]))
     return registry
 
 
@@ -126,13 +122,10 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def _written_policy(settings: Settings) -> Policy:
+    from saga_engine.api.governing import governing
     from saga_engine.policy.rules import Policy
 
-    found: Policy | None = None
-    for file in settings.holding("policy"):
-        policy = Policy.parse(file.tables["policy"], base=file.base, source=file.name)
-        found = policy if found is None else found.tightened(policy)
-    return Policy() if found is None else found
+    return governing(settings).policy() or Policy()
 
 
 def has_policy(settings: Settings) -> bool:

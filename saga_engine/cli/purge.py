@@ -101,7 +101,7 @@ async def _purged(settings: Settings, rules: Retention, *, dry_run: bool) -> Pur
         async with looking_at_all(settings) as coordinator:
             return await coordinator.purge(rules, dry_run=True)
     registry = registry_for(settings) if rules.archive is not None and settings.names_tools else ()
-    async with writing_to(settings) as opened, Coordinator.open(opened, registry) as coordinator:
+    async with writing_to(settings) as opened, Coordinator.open(opened, registry, settings=settings) as coordinator:
         return await coordinator.purge(rules)
 
 

@@ -126,7 +126,7 @@ async def looking_at_all(settings: Settings, tools: ToolRegistry | None = None) 
     """A coordinator for reading any saga; the caller has checked that there is a store."""
     from saga_engine.api import Coordinator
 
-    async with reading_from(settings) as store, Coordinator.open(store, tools or ()) as coordinator:
+    async with reading_from(settings) as store, Coordinator.open(store, tools or (), settings=settings) as coordinator:
         yield coordinator
 
 

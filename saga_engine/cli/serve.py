@@ -127,7 +127,7 @@ def _demo(host: str | None, port: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="saga-demo-") as folder:
         settings = Settings(store=f"embedded://{folder}/store", durability="relaxed")
         chosen: ServerSettings = server_settings({}, "--demo", host=host, port=port, auth="none")
-        guards: dict[str, Any] = {"policy": POLICY, "on_escalation": ()}  # the page has the questions
+        guards: dict[str, Any] = {"policy": POLICY, "on_escalation": (), "settings": None}  # the page has the questions
         _run(settings, ToolRegistry(tools_of(Agency())), chosen, worker=True, guards=guards, fill=fill)
 
 
@@ -144,7 +144,6 @@ def _run(
     import asyncio
 
     from saga_engine.cli.drive import configured, freeze_loaded, on_stop_signals, store_opened
-    from saga_engine.cli.limits import limits_of
     from saga_engine.cli.output import data, note
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted
@@ -155,7 +154,7 @@ def _run(
     progress = Progress("serve", {}, many=True)
     metrics = _metrics()
     meters = () if metrics is None else (metrics,)
-    guards = configured(settings) | {"limits": limits_of(settings)} if guards is None else guards
+    guards = configured(settings) if guards is None else guards
     listening = bound(chosen)
 
     async def run() -> None:

@@ -46,7 +46,6 @@ async def sagas_there(
     """A coordinator for the runtime's sagas; ``progress`` gets their records while the command waits for them."""
     from saga_engine.api.temporal import TemporalCoordinator
     from saga_engine.cli.keyring import keyring_for
-    from saga_engine.cli.limits import limits_of
     from saga_engine.cli.output import stdout_kept_clean
     from saga_engine.errors import RuntimeUnsupported
 
@@ -67,6 +66,6 @@ async def sagas_there(
             patience_s=settings.patience_s,
             observers=[] if progress is None else [progress.observe],
             on_silence=None if progress is None else progress.no_worker,
-            limits=limits_of(settings),
+            settings=settings,
         ) as coordinator:
             yield coordinator

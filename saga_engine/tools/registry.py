@@ -38,6 +38,8 @@ class ToolRegistry:
         self._specs: dict[str, ToolSpec] = {}
         self._links: dict[str, dict[str, str]] = {}
         self._secrets: tuple[Allowed, ...] = ()
+        #: The options of the files of settings are applied already.
+        self.governed = False
         self.max_output_bytes = MAX_OUTPUT_BYTES
         self.add(*sources)
 
