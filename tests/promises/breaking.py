@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ _COPIED = (
     " Makefile AGENTS.md CHANGELOG.md"
 )
 #: Where the tests of a conformance suite are collected for a real server, and with which of its fixtures.
-_SUITES = {
+SUITES = {
     "saga_engine/testing/conformance.py": "tests/stores/test_conformance.py",
     "saga_engine/testing/queue_conformance.py": "tests/stores/test_conformance.py",
     "saga_engine/testing/guard_conformance.py": "tests/stores/test_guards.py",
@@ -74,6 +76,14 @@ class Mutation(NamedTuple):
         return ""
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """That of a process which runs tests of a copy."""
+    # (Under CI pytest prints whole values in its summary, which would push the verdict out of what is kept.)
+    left_out = ("PYTEST_", "COV_", "SAGA_")
+    env = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith(left_out)}
+    return {**env, "PYTHONPATH": str(folder)}
+
+
 class Copy:
     """A copy of the tree, in which one thing at a time is broken."""
 
@@ -89,12 +99,18 @@ class Copy:
 
     def play(self, mutation: Mutation) -> tuple[int, str]:
         """The exit code of the named test under the mutation, and what it printed."""
+        with self.broken(mutation):
+            return self.run(mutation)
+
+    @contextmanager
+    def broken(self, mutation: Mutation) -> Iterator[None]:
+        """Break the copy within the block."""
         changed = mutation.broken(self.folder)
         genuine = {file: (self.folder / file).read_text(encoding="utf-8") for file in changed}
         assert changed != genuine
         self._write(changed)
         try:
-            return self.run(mutation)
+            yield
         finally:
             self._write(genuine)
 
@@ -109,8 +125,8 @@ class Copy:
         """The exit code of the named test as the copy stands, and what it printed."""
         path, name = mutation.test.split("::")
         node = [f"{path}::{name}"]
-        if path in _SUITES:
-            node = [_SUITES[path], "-k", f"{name} and embedded" if not mutation.only else f"{name} and {mutation.only}"]
+        if path in SUITES:
+            node = [SUITES[path], "-k", f"{name} and embedded" if not mutation.only else f"{name} and {mutation.only}"]
         elif mutation.only:
             node += ["-k", mutation.only]
         command = [
@@ -136,12 +152,14 @@ class Copy:
             "--tb",
             "line",
         ]
-        # (Under CI pytest prints whole values in its summary, which would push the verdict out of what is kept.)
-        left_out = ("PYTEST_", "COV_", "SAGA_")
-        env = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith(left_out)}
-        env["PYTHONPATH"] = str(self.folder)
         done = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            command,
+            cwd=self.folder,
+            env=environment(self.folder),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
         return done.returncode, done.stdout[-3000:] + done.stderr[-1000:]
 
