@@ -430,4 +430,25 @@ OF_CALLS = [
             ),
         ),
     ),
+    # 81
+    Mutation(
+        "tests/test_governing.py::test_nothing_wins_over_the_operators_file",
+        "a program leaves out the operator's file",
+        (
+            (
+                "    return Governing((theirs, *(file for file in files if file != theirs)), operators=1)",
+                "    return Governing(files)",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/test_governing.py::test_a_program_can_only_add_to_the_policy",
+        "a program's own policy replaces that of the files",
+        (
+            (
+                '            found.append(Policy.parse(given, base=Path.cwd(), source="policy"))',
+                '            found = [Policy.parse(given, base=Path.cwd(), source="policy")]',
+            ),
+        ),
+    ),
 ]
