@@ -10,7 +10,7 @@ import pytest
 from saga_engine.core import settling
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.state import State
-from tests.core.test_mutants import HUNTS
+from tests.core.hunts import HUNTS
 from tests.kill import builtin_mutants, fork_child, growing_mutants, late_child, mutants, session_mutants, several_child
 from tests.mutating import Misfit, broken, install, place, rewrite
 

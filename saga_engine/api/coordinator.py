@@ -67,6 +67,16 @@ if TYPE_CHECKING:
     from saga_engine.telemetry.tracing import Spans
 
 
+async def _sealed(backend: Store, privacy: Keyring | KeySource | None, registry: ToolRegistry) -> Store:
+    """The store with its keyring; after an error nothing that was started for it goes on."""
+    try:
+        return await open_sealed(backend, privacy)
+    except BaseException:
+        await close_sources(registry)
+        await backend.close()  # an embedded server that was started for this must stop
+        raise
+
+
 @of_one_loop
 class Coordinator(Plans, Views, Searches, EventMethods):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
@@ -176,12 +186,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = await declared_tools(tools, sources)
         registry = files.registered(declared, tool_options, secrets, max_output_bytes)
-        try:
-            used = await open_sealed(backend, privacy)
-        except BaseException:
-            await close_sources(registry)
-            await backend.close()  # an embedded server that was started for this must stop
-            raise
+        used = await _sealed(backend, privacy, registry)
         coordinator = cls(
             used,
             registry,

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.core.generator import generated
+from tests.core.hunts import HUNTS
 from tests.core.simulation import Simulation
-from tests.core.test_mutants import HUNTS
 
 
 def of_kind(kind: type[Simulation], seed: int) -> Simulation:

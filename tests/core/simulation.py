@@ -595,9 +595,6 @@ def dump(state: State) -> dict[str, Any]:
 
 
 def _dump_slots(thing: Any) -> Any:
-    return {
-        name: _dump_slots(value)
-        if hasattr(value := getattr(thing, name), "__slots__") and name in ("forward", "undo")
-        else value
-        for name in type(thing).__slots__
-    }
+    values = {name: getattr(thing, name) for name in type(thing).__slots__}
+    nested = {name for name, each in values.items() if name in ("forward", "undo") and hasattr(each, "__slots__")}
+    return {name: _dump_slots(each) if name in nested else each for name, each in values.items()}

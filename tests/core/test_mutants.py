@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,6 +28,7 @@ from tests.core.engine_mutants import (
     WAITING_MUTANTS,
 )
 from tests.core.final_simulation import FinalSimulation
+from tests.core.hunts import HUNTS
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.several_mutants import SEVERAL_MUTANTS
@@ -62,24 +62,6 @@ def hunt(name: str, kind: type[Simulation] = Simulation) -> int | None:
     """The first seed whose saga breaks a law, or None."""
     first = KNOWN.get(kind.__name__, {}).get(name, 0)
     return next((seed for seed in range(first, first + 3000) if broken_law(kind, seed)), None)
-
-
-#: Which simulation catches which mutants.
-HUNTS: dict[type[Simulation], dict[str, Any]] = {
-    Simulation: MUTANTS | LATER_MUTANTS,
-    SessionSimulation: SESSION_MUTANTS,
-    AskSimulation: ASK_MUTANTS,
-    AskLaterSimulation: AWAY_MUTANTS,
-    FinalSimulation: FINAL_MUTANTS,
-    WaitingSimulation: WAITING_MUTANTS,
-    SeveralSimulation: SEVERAL_MUTANTS,
-    ConditionalSimulation: CONDITIONAL_MUTANTS,
-    EachSimulation: EACH_MUTANTS,
-    UndoSimulation: UNDO_MUTANTS,
-    ImageSimulation: IMAGE_MUTANTS,
-    ChildSimulation: CHILD_MUTANTS,
-    UndoCallsSimulation: UNDO_CALLS_MUTANTS,
-}
 
 
 @pytest.mark.parametrize("name", [*MUTANTS, *LATER_MUTANTS])

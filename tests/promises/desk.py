@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.core.test_mutants import HUNTS
+from tests.core.hunts import HUNTS
 from tests.mutating import place
 from tests.promises.breaking import SUITES, Copy, Mutation, environment
 from tests.promises.mutations import MUTATIONS

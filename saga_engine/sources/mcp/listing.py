@@ -1,4 +1,4 @@
-"""What a server lists: each tool judged alone, so that one that cannot be read costs no other one its calls.
+"""What a server lists: each tool checked alone, so that one that cannot be read costs no other one its calls.
 
 The SDK refuses a list as a whole for one wrong entry. So the entries are sieved before it reads them.
 """
