@@ -119,7 +119,8 @@ def _changed(server: McpServer, pins: Any, left_out: Mapping[str, str], *, dry_r
 
     changed = changes(server.pins() or {}, pins)
     assert server.config.lock is not None
-    if not dry_run and (changed or server.pins() is None or left_out != read_left_out(server.config.lock, server.name)):
+    known = read_left_out(server.config.lock).get(server.name, {})
+    if not dry_run and (changed or server.pins() is None or left_out != known):
         write_pins(server.config.lock, server.name, pins, left_out)
     return changed
 

@@ -300,6 +300,27 @@ async def test_a_mandatory_cookie_is_a_header(tmp_path: Path) -> None:
     assert dict(request.headers)["cookie"] == "session=s1"
 
 
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ({"in": "cookie", "schema": {"type": "string"}}, "s1; admin=1"),
+        ({"in": "query", "explode": False, "schema": {"type": "array", "items": {"type": "string"}}}, ["a,b"]),
+    ],
+    ids=["another cookie", "another item"],
+)
+async def test_a_value_stays_within_its_place(tmp_path: Path, parameter: Any, value: Any) -> None:
+    """One that would become two is refused before anything is sent."""
+    document = documented(parameters=[{"name": "it", "required": True, **parameter}])
+    async with MisbehavingServer() as server:
+        (only,) = drafted(document, base_url=server.url).tables
+        tools = http_tools(tomllib.loads(only.toml)["http"], base=Path(), source="test", allow_private=["127.0.0.1"])
+        plan = {"steps": [{"step_id": 1, "tool": "act", "params": {"it": value}, "kind": "pivot"}]}
+        async with Coordinator.open(f"embedded://{tmp_path}/s", tools=tools) as coordinator:
+            result = await coordinator.run(plan)
+        assert result.body["steps"][0]["error"]["error_code"] == "params_invalid"
+        assert not server.received
+
+
 def test_the_server_of_a_path_and_of_an_operation() -> None:
     """The nearest servers win, and a table says that its credentials go to another host than the document's."""
     document = documented()

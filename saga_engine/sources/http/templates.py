@@ -26,6 +26,7 @@ _TOKEN = re.compile(
     r"|(?P<wrong>[{}])",
     re.ASCII,
 )
+_COOKIE = re.compile(r"[!#-+\--:<-\[\]-~]*", re.ASCII)
 _SEPARATOR = re.compile(r"[/\\]")
 
 
@@ -181,7 +182,7 @@ _BETWEEN: Final[Mapping[Style, str]] = {"comma": ",", "space": " ", "pipe": "|"}
 def pairs_of(field: str, text: Text, values: Values, style: Style = "repeat") -> Iterator[tuple[str, str]]:
     """The pairs of a query or a form that one template makes; none for a param without a value. Raises ``Unfit``.
 
-    A list repeats the field, or is one value with a character ``between`` its items. ``brackets`` names each value
+    A list repeats the field, or is one value with a character between its items. ``brackets`` names each value
     inside an object or a list by its place, as in ``filter[state]`` and ``items[0][price]``; ``json`` writes the whole.
     """
     name = text.whole
@@ -198,7 +199,7 @@ def pairs_of(field: str, text: Text, values: Values, style: Style = "repeat") ->
         yield field, as_text({name: value}, name)
     elif style in _BETWEEN and isinstance(value, list):
         if value:
-            yield field, _BETWEEN[style].join(_plain(name, item) for item in value)
+            yield field, _joined(name, value, _BETWEEN[style])
     else:
         for item in value if isinstance(value, list) else [value]:
             yield field, _plain(name, item)
@@ -208,6 +209,14 @@ def _plain(name: str, item: Any) -> str:
     if isinstance(item, dict | list) or item is None:
         raise Unfit(f"the param {name!r} must be a plain value, or a list of these")
     return as_text({name: item}, name)
+
+
+def _joined(name: str, items: list[Any], between: str) -> str:
+    """A list as one value; an item that holds what stands between two would become two."""
+    texts = [_plain(name, item) for item in items]
+    if any(between in text for text in texts):
+        raise Unfit(f"an item of the param {name!r} holds {between!r}, which stands between two items")
+    return between.join(texts)
 
 
 def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -225,11 +234,16 @@ def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 def header_value(header: str, text: Text, values: Values) -> str | None:
     """A header's value; ``None``: its only param has no value, so the header is omitted. Raises ``Unfit``.
 
-    Only visible ASCII with inner spaces, so no value can end the header and begin another (RFC 9110 section 5.5).
+    Only visible ASCII with inner spaces, so no value can end the header and begin another (RFC 9110 section 5.5); in a
+    ``Cookie`` only what a cookie's value may hold, so none can begin another cookie (RFC 6265 section 4.1.1).
     """
     if text.whole is not None and not values.has(text.whole):
         return None
     value = values.text(text)
+    if header.lower() == "cookie":
+        for name in sorted(text.params):
+            if not _COOKIE.fullmatch(values.text(Text((Param(name),)))):
+                raise Unfit(f"the param {name!r} holds a character that no cookie's value has")
     if any(not " " <= char <= "~" for char in value):
         raise Unfit(f"the header {header} would hold a character that is not visible ASCII")
     if value != value.strip(" "):

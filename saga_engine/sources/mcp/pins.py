@@ -80,29 +80,37 @@ Pins = Mapping[str, PinnedTool]
 
 def read_pins(path: Path) -> dict[str, dict[str, PinnedTool]]:
     """The accepted tools by server; none without a file. Raises ``SettingInvalid`` for a file that was damaged."""
+    return _read(path)[0]
+
+
+def read_left_out(path: Path) -> dict[str, dict[str, str]]:
+    """The tools that were left out when the others of their servers were accepted, by server, with the reasons.
+
+    Raises ``SettingInvalid`` for a file that was damaged.
+    """
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[str, dict[str, PinnedTool]], dict[str, dict[str, str]]]:
     try:
-        body = _body(path)
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise ValueError("it is too large")
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["version"] != _VERSION:
+            raise ValueError(f"its version is {body['version']!r}")
         servers = {name: _read_server(tools) for name, tools in body["servers"].items()}
-        if not all(isinstance(why, str) for left in body.get("left_out", {}).values() for why in left.values()):
+        left_out: dict[str, dict[str, str]] = body.get("left_out", {})
+        if not all(isinstance(why, str) for left in left_out.values() for why in left.values()):
             raise ValueError("its left_out is no text for each tool")
     except FileNotFoundError:
-        return {}
+        return {}, {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SettingInvalid(
             f"the accepted tools in {path} cannot be read: {str(error)[:300]}",
             hint="write it again: saga tools accept",
             file=str(path),
         ) from error
-    return servers
-
-
-def _body(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > _MAX_FILE_BYTES:
-        raise ValueError("it is too large")
-    body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if body["version"] != _VERSION:
-        raise ValueError(f"its version is {body['version']!r}")
-    return body
+    return servers, left_out
 
 
 def _read_server(tools: Mapping[str, Any]) -> dict[str, PinnedTool]:
@@ -115,23 +123,15 @@ def _read_server(tools: Mapping[str, Any]) -> dict[str, PinnedTool]:
     return found
 
 
-def read_left_out(path: Path, server: str) -> Mapping[str, str]:
-    """The tools of a server that were left out when its others were accepted, with the reason.
-
-    Raises ``SettingInvalid`` for a file that was damaged.
-    """
-    return _body(path).get("left_out", {}).get(server, {}) if read_pins(path) else {}
-
-
 def write_pins(path: Path, server: str, tools: Pins, left_out: Mapping[str, str] = MappingProxyType({})) -> None:
     """Accept these tools of a server, instead of those that were accepted; other servers keep theirs.
 
     ``left_out``: tools that it lists and that cannot be used, with the reason. Raises ``SettingInvalid`` if the file
     cannot be read or written.
     """
-    servers = {**read_pins(path), server: dict(tools)}
-    others = {name: read_left_out(path, name) for name in servers if name != server}
-    left = {name: dict(found) for name, found in {**others, server: left_out}.items() if found}
+    accepted, before = _read(path)
+    servers = {**accepted, server: dict(tools)}
+    left = {name: dict(found) for name, found in {**before, server: left_out}.items() if found}
     made = {name: {tool.name: tool.to_dict() for tool in found.values()} for name, found in sorted(servers.items())}
     body = {"version": _VERSION, "servers": made, **({"left_out": left} if left else {})}
     text = _visible(json.dumps(body, indent=1, ensure_ascii=False, sort_keys=True))

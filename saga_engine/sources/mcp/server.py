@@ -139,7 +139,7 @@ class McpServer:
 
     def _check_names(self, pins: Pins) -> None:
         """Raise ``SettingInvalid`` for tables of tools that do not exist, and for two tools of one name."""
-        left_out = {} if self.config.lock is None else read_left_out(self.config.lock, self.name)
+        left_out = {} if self.config.lock is None else read_left_out(self.config.lock).get(self.name, {})
         for remote in self.config.tools:
             if remote not in pins and remote not in left_out and not self._is_shipped(remote):
                 near = get_close_matches(remote, pins, n=3)
