@@ -1,4 +1,4 @@
-"""Lists and messages as servers send them: each tool is judged alone, and each text is read as it is meant."""
+"""Lists and messages as servers send them: each tool is checked alone, and each text is read as it is meant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def also_lists(world: World, *entries: Any) -> None:
 
 
 @pytest.mark.parametrize("legacy", [True, False], ids=["2025-11-25", "2026-07-28"])
-async def test_each_entry_of_a_list_is_judged_alone(tmp_path: Path, legacy: bool) -> None:
+async def test_each_entry_of_a_list_is_checked_alone(tmp_path: Path, legacy: bool) -> None:
     """What cannot be read is named with the reason, and costs nobody else anything."""
     world = World(tmp_path)
     also_lists(world, *(entry for entry, _, _ in WRONG))

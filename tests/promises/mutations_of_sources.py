@@ -60,4 +60,25 @@ OF_SOURCES = [
         "a saga's tag is not looked at",
         (('if _tag(name) not in summary.get("tags", ()):', "if not summary:"),),
     ),
+    # 82
+    Mutation(
+        "tests/mcp/test_lists.py::test_each_entry_of_a_list_is_checked_alone",
+        "a list with an entry that cannot be read is refused as a whole",
+        (('result["tools"] = list(self._readable(result["tools"]))', "pass"),),
+    ),
+    Mutation(
+        "tests/mcp/test_lists.py::test_an_upgrade_blocks_no_undo",
+        "an undo needs every entry of the list",
+        (('result["tools"] = list(self._readable(result["tools"]))', "pass"),),
+    ),
+    Mutation(
+        "tests/mcp/test_lists.py::test_accept_names_what_it_leaves_out_and_everything_else_starts",
+        "a tool that cannot be used refuses its server",
+        (
+            (
+                "            except ToolInvalid as error:\n                unusable[remote] = error.message\n",
+                "            finally:\n                pass\n",
+            ),
+        ),
+    ),
 ]
