@@ -13,7 +13,7 @@ from saga_engine.api.engine import PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
 from saga_engine.api.governing import SettingsChoice, governing
-from saga_engine.api.plans import Registration, close_sources, declared_tools, planning_of
+from saga_engine.api.plans import Registration, advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -182,6 +182,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         files = governing(settings)
         rules, limits = files.policy(policy), files.limits(limits)
         planning = planning_of(planner, rules)
+        asked, role = advising(planning, advisor, semantic)
         kept = retention_of(retention, keep_finished_s) if isinstance(retention, Mapping) else retention
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = await declared_tools(tools, sources)
@@ -199,8 +200,8 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             spans=spans,
             on_wait=on_wait,
             policy=with_unlisted(rules, registry),
-            advisor=planning.advisor if advisor is None and planning is not None else advisor,
-            semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
+            advisor=asked,
+            semantic=role,
             planning=planning,
             declared=declared,
             configured=lambda tools: files.configured(tools, tool_options),

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.errors import ToolInvalid
+from saga_engine.errors import PlannerUnavailable, ToolInvalid
+from saga_engine.plan.values import printable
 from saga_engine.policy.plan_time import withheld
 from saga_engine.tools.registry import ToolRegistry, collect
 
 if TYPE_CHECKING:
+    from saga_engine.plan.tool_spec import Semantic
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.policy.rules import Policy
-    from saga_engine.ports import Planner, Source
+    from saga_engine.ports import Advisor, Planner, Source
 
 _log = logging.getLogger("saga_engine")
 
@@ -115,3 +117,20 @@ def planning_of(
 
     planning = given if isinstance(given, Planning) else Planning.of(given, select_by_words)
     return planning if policy is None else replace(planning, withheld=withheld(policy))
+
+
+def advising(
+    planning: Planning | None, advisor: Advisor | None, semantic: Semantic | None
+) -> tuple[Advisor | None, Semantic]:
+    """What is asked for steps of a saga, and the role of tools that do not declare it.
+
+    Raises ``PlannerUnavailable`` for an object that is no advisor.
+    """
+    if advisor is not None and not callable(getattr(advisor, "advise", None)):
+        raise PlannerUnavailable(
+            f"the advisor {printable(type(advisor).__name__, 80)} has no method 'advise'",
+            hint="give an object with the member of saga_engine.ports.Advisor, or a planner",
+        )
+    if planning is None:
+        return advisor, semantic or "approve"
+    return advisor or planning.advisor, semantic or planning.settings.semantic

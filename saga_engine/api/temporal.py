@@ -27,7 +27,7 @@ from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.governing import SettingsChoice, governing
-from saga_engine.api.plans import close_sources, declared_tools, planning_of
+from saga_engine.api.plans import advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -519,10 +519,11 @@ async def serve(
     many sagas stay in memory between their turns; the others are replayed from their histories. The other arguments are
     those of ``Coordinator.open``.
 
-    Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``RuntimeUnavailable``.
+    Raises what ``Coordinator.open`` raises, and ``RuntimeUnavailable``.
     """
     files = governing(settings)
     rules = files.policy(policy)
+    asked, may = advising(planning_of(planner, rules), advisor, semantic)
     registry = files.registered(await declared_tools(tools, sources), max_output_bytes=max_output_bytes)
     async with AsyncExitStack() as stack:
         shared = SharedStore.of(store, durability, patience_s)
@@ -537,7 +538,6 @@ async def serve(
         stack.push_async_callback(close_sources, registry)
         stack.push_async_callback(chain.close)
         people = escalation_of(on_escalation)
-        asked, may = _advisor(planner, advisor, semantic, rules)
         capabilities = capabilities_of(people, asked, may)
         activities = Activities(
             chain,
@@ -566,16 +566,3 @@ def _compile(plan: Plan, given: dict[str, Any] | None, catalog: ToolCatalog) -> 
         message = f"{len(plan.steps)} steps; at most {_MAX_STEPS} are possible in Temporal"
         raise PlanInvalid([Problem("limit-steps", "$.steps", message, "divide it, or run it without --runtime")])
     return compile_submitted(plan, given, catalog)
-
-
-def _advisor(
-    planner: str | Planner | PlannerSettings | None,
-    advisor: Advisor | None,
-    semantic: Semantic | None,
-    policy: Policy | None,
-) -> tuple[Advisor | None, Semantic]:
-    """What is asked for steps, and the role of tools that do not declare it."""
-    planning = planning_of(planner, policy)
-    if planning is None:
-        return advisor, semantic or "approve"
-    return advisor or planning.advisor, semantic or planning.settings.semantic

@@ -1,8 +1,8 @@
 """Asks a model through pydantic-ai: one adapter for all providers and for every server with a compatible API.
 
-The package is imported when a model is asked, in a thread, because that takes seconds. Its SDKs retry by themselves and
-their time-outs count for each attempt; here their retries are off, every request on the wire is counted, and the repair
-loop's limit on time covers all attempts.
+The package is imported when a model is first asked, in a thread, because that takes seconds, and by one thread alone:
+others would find it half loaded. Its SDKs retry by themselves and their time-outs count for each attempt; here their
+retries are off, every request on the wire is counted, and the repair loop's limit on time covers all attempts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import logging
 import math
 import os
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable
 from saga_engine.plan.values import printable
@@ -44,6 +46,14 @@ _LONGEST_WAIT_S = 10.0
 _WORTH_LIMITING = 32_000
 _MESSAGE_CHARS = 500
 _EXTRA = 'pip install "saga-engine[planner]"'
+#: What a request imports of the package; a model's own modules come with the model.
+_MODULES: Final = tuple(
+    f"pydantic_ai.{name}"
+    for name in ("direct", "exceptions", "messages", "models", "output", "providers", "settings", "tools")
+)
+_PACKAGE: Final = "pydantic_ai"
+#: Held by the thread that imports.
+_importing = threading.Lock()
 #: A placeholder key for self-hosted servers that need none; the SDKs insist on one.
 _NO_KEY = "no-key"
 #: Ollama's default address (https://docs.ollama.com/api/introduction).
@@ -224,11 +234,21 @@ def _cost(response: ModelResponse) -> float | None:
 
 def build_model(settings: PlannerSettings) -> Model:
     """The model of the settings, not connected yet. Raises ``PlannerUnavailable``, saying what to set or install."""
-    try:
-        from pydantic_ai.exceptions import UserError
-        from pydantic_ai.models import infer_model
-    except ImportError as error:
-        raise PlannerUnavailable("asking a model needs the extra 'planner'", hint=_EXTRA) from error
+    with _importing:
+        try:
+            for module in _MODULES:
+                import_module(module)
+        except ImportError as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE:
+                raise PlannerUnavailable("asking a model needs the extra 'planner'", hint=_EXTRA) from error
+            raise _not_loaded(_PACKAGE, error, _EXTRA) from error
+        return _built(settings)
+
+
+def _built(settings: PlannerSettings) -> Model:
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
+
     kind, _, name = settings.model.partition(":")
     try:
         if kind == "ollama" and not settings.base_url and not os.environ.get("OLLAMA_BASE_URL"):
@@ -237,15 +257,28 @@ def build_model(settings: PlannerSettings) -> Model:
             return _at_url(kind, name, settings)
         return infer_model(settings.model, lambda provider: _provider(provider, settings))
     except ImportError as error:
-        raise PlannerUnavailable(
-            f"{settings.model} needs a package that is not installed: {printable(str(error), _MESSAGE_CHARS)}",
-            hint=f'pip install "pydantic-ai-slim[{kind}]"',
-        ) from error
+        install = f'pip install "pydantic-ai-slim[{kind}]"'
+        # The package words a missing SDK itself; the first error of the chain says what was not found.
+        first = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+        if isinstance(first, ModuleNotFoundError):
+            said = printable(str(error), _MESSAGE_CHARS)
+            raise PlannerUnavailable(
+                f"{settings.model} needs a package that is not installed: {said}", hint=install
+            ) from error
+        raise _not_loaded(settings.model, first, install) from error
     except (UserError, ValueError) as error:
         raise PlannerUnavailable(
             f"{settings.model} cannot be set up: {printable(str(error).split('. ')[0], _MESSAGE_CHARS)}",
             hint=f"set {KEY_VARIABLE} (or the provider's own variable), or SAGA_MODEL_BASE_URL for your own server",
         ) from error
+
+
+def _not_loaded(what: str, error: ImportError, install: str) -> PlannerUnavailable:
+    """What is installed and cannot be imported: another version is missing, not a package."""
+    said = printable(str(error) or type(error).__name__, _MESSAGE_CHARS)
+    return PlannerUnavailable(
+        f"{what} is installed and cannot be imported: {said}", hint=f"its packages do not fit together: {install}"
+    )
 
 
 def _provider(kind: str, settings: PlannerSettings) -> Provider[Any]:

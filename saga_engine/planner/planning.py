@@ -125,7 +125,8 @@ class Planning:
 
     ``select`` chooses the tools that a planner is offered for a stuck saga, if there are more than
     ``settings.tools_offered``: those of the steps in question come first, then those that it finds (without it, the
-    first ones). ``withheld``: tools that are not offered, because the policy denies every call of them.
+    first ones). ``withheld``: tools that are not offered, because the policy denies every call of them. Raises
+    ``PlannerUnavailable`` for an object that is no planner.
     """
 
     planner: Planner | None
@@ -133,12 +134,24 @@ class Planning:
     select: SelectTools | None = None
     withheld: Callable[[ToolSpec], bool] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be asked, before a saga counts on it."""
+        given: Any = self.planner
+        if given is None:
+            return
+        model = getattr(given, "model", None)
+        if not isinstance(model, str) or not model:
+            raise _no_planner(given, "has no 'model', the name of its model as a text")
+        if not callable(getattr(given, "ask", None)):
+            raise _no_planner(given, "has no method 'ask'")
+
     @classmethod
     def of(cls, given: str | Planner | PlannerSettings, select: SelectTools | None = None) -> Planning:
         """From ``provider:name`` (the environment has the rest), from settings, or from a planner.
 
         A planner that is no ``ModelPlanner`` gets the default limits. The model's packages are not loaded before a
-        request. Raises ``PlannerUnavailable`` for a name without a model, and ``SettingInvalid``.
+        request. Raises ``PlannerUnavailable`` for a name without a model and for an object that is no planner, and
+        ``SettingInvalid``.
         """
         if isinstance(given, str):
             given = ModelPlanner(planner_settings({}, {"model": given}))
@@ -374,6 +387,13 @@ class Planning:
         if wanted in plans:
             return wanted, plans[wanted]
         return next(((name, source) for name, source in plans.items() if _goal_of(source) == wanted), None)
+
+
+def _no_planner(given: Any, lacks: str) -> PlannerUnavailable:
+    return PlannerUnavailable(
+        f"the planner {printable(type(given).__name__, 80)} {lacks}",
+        hint="give 'provider:name', PlannerSettings, or an object with both members of saga_engine.ports.Planner",
+    )
 
 
 def _whole_goal(goal: str, revises: Plan | None) -> str:

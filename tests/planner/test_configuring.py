@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from saga_engine import settings
-from saga_engine.errors import SettingInvalid
+from saga_engine import Coordinator, settings
+from saga_engine.api.plans import advising
+from saga_engine.api.temporal import serve
+from saga_engine.errors import PlannerUnavailable, SettingInvalid
 from saga_engine.planner.planning import Planning
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 
@@ -115,3 +117,32 @@ def test_which_prepared_plan(tmp_path: Path) -> None:
     ]
     with pytest.raises(SettingInvalid, match="nosuch"):
         intent("x", "nosuch")
+
+
+class _Nameless:
+    """Could be asked, and nobody could tell which model it is."""
+
+    async def ask(self, request: Any) -> Any:
+        """Nothing."""
+
+
+class _Silent:
+    model = "m"
+
+
+@pytest.mark.parametrize("door", ["Coordinator.open", "Temporal's worker", "Planning"])
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [({"planner": _Nameless()}, "model"), ({"planner": _Silent()}, "ask"), ({"advisor": _Silent()}, "advise")],
+    ids=["planner without a name", "planner without a question", "no advisor"],
+)
+async def test_what_cannot_be_asked_is_refused_at_once(door: str, given: dict[str, Any], lacks: str) -> None:
+    """An object that is no planner opens nothing: no saga finds out when it needs another way."""
+    with pytest.raises(PlannerUnavailable, match=lacks):
+        if door == "Coordinator.open":
+            async with Coordinator.open("memory://", [], **given):
+                pass
+        elif door == "Planning":
+            Planning(**given) if "planner" in given else advising(None, given["advisor"], None)
+        else:
+            await serve("temporal://127.0.0.1:1", [], **given)

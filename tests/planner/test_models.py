@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
+import asyncio
 import gc
 import json
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from saga_engine.errors import GoalImpossible, ModelUnreachable, PlannerFailed, PlannerUnavailable
+from saga_engine.planner import models
 from saga_engine.planner.models import ModelPlanner, build_model
 from saga_engine.planner.planning import PlannedPlan, Planning
 from saga_engine.planner.settings import PlannerSettings, planner_settings
@@ -337,23 +339,77 @@ def test_our_key_serves_at_the_providers_own_address(monkeypatch: pytest.MonkeyP
     assert "anthropic.com" in model.base_url
 
 
+def _imports(patch: pytest.MonkeyPatch, error: ImportError) -> None:
+    """Let every import of the package fail with an error."""
+    real = models.import_module
+
+    def broken(name: str) -> Any:
+        if name.startswith("pydantic_ai"):
+            raise error
+        return real(name)
+
+    patch.setattr(models, "import_module", broken)
+
+
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra of ours, or the one of the provider."""
-    real = builtins.__import__
-
-    def broken(name: str, *args: Any, **options: Any) -> Any:
-        if name.startswith("pydantic_ai"):
-            raise ImportError(name)
-        return real(name, *args, **options)
-
     with monkeypatch.context() as patch:
-        patch.setattr(builtins, "__import__", broken)
-        with pytest.raises(PlannerUnavailable) as error:
+        _imports(patch, ModuleNotFoundError("No module named 'pydantic_ai'", name="pydantic_ai"))
+        with pytest.raises(PlannerUnavailable, match="needs the extra 'planner'") as error:
             build_model(PlannerSettings(model="openai:x"))
     assert "saga-engine[planner]" in (error.value.hint or "")
-    with pytest.raises(PlannerUnavailable) as error:
+    with pytest.raises(PlannerUnavailable, match="not installed") as error:
         build_model(PlannerSettings(model="groq:x", api_key="k"))
     assert "pydantic-ai-slim[groq]" in (error.value.hint or "")
+
+
+def test_an_import_that_fails_otherwise_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extra that is installed is not called missing: the error of the import is told."""
+    said = "cannot import name 'x' from 'opentelemetry'"
+    with monkeypatch.context() as patch:
+        _imports(patch, ImportError(said))
+        with pytest.raises(PlannerUnavailable, match=said) as error:
+            build_model(PlannerSettings(model="openai:x"))
+    assert "needs the extra" not in error.value.message
+
+    def broken(settings: PlannerSettings) -> Any:
+        raise ImportError("Please install `openai`") from ImportError(said)
+
+    monkeypatch.setattr(models, "_provider", lambda _, settings: broken(settings))
+    with pytest.raises(PlannerUnavailable, match=said) as error:
+        build_model(PlannerSettings(model="openai:gpt-4o", api_key="k"))
+    assert "not installed" not in error.value.message
+
+
+_FIRST_REQUESTS = """
+import asyncio, sys
+from saga_engine.planner import models
+from saga_engine.planner.models import ModelPlanner
+from saga_engine.planner.settings import PlannerSettings
+from saga_engine.ports import PlanRequest
+
+async def main():
+    ask = ModelPlanner(PlannerSettings(model="openai:gpt-4o", base_url=sys.argv[1], api_key="k")).ask
+    answers = await asyncio.gather(*(ask(PlanRequest("g", [])) for _ in range(8)), return_exceptions=True)
+    print(*(getattr(answer, "message", "answered") for answer in answers), sep="\\n")
+
+asyncio.run(main())
+"""
+
+
+async def test_the_first_requests_of_a_process_all_reach_the_model(tmp_path: Path) -> None:
+    """Eight plans at once, in a process that has not loaded the package yet: one thread loads it, and none fails."""
+    async with model_server(*[call(GOOD)] * 8) as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", _FIRST_REQUESTS, f"{server.url}/v1"),
+            stdout=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=tmp_path,
+        )
+        out, _ = await process.communicate()
+    assert out.decode().split("\n") == [*["answered"] * 8, ""]
+    assert len(server.requests) == 8
 
 
 # --- the other questions -------------------------------------------------------------------------------------------

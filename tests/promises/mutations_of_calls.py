@@ -300,6 +300,14 @@ OF_CALLS = [
         "a process without a planner gives up at once",
         (("later.due if capabilities.planner else later.until", "later.due"),),
     ),
+    Mutation(
+        "tests/planner/test_models.py::test_the_first_requests_of_a_process_all_reach_the_model",
+        "each of the first requests to a model imports its package",
+        (
+            ("_importing = threading.Lock()", '_importing = __import__("contextlib").nullcontext()'),
+            ("for module in _MODULES:", 'for module in ("pydantic_ai.exceptions", "pydantic_ai.models"):'),
+        ),
+    ),
     # 59
     Mutation(
         "tests/test_child_sagas.py::test_a_cancel_awaits_the_end_of_an_open_child",
