@@ -74,7 +74,8 @@ def booking(what: str, **others: Any) -> dict[str, Any]:
 
 
 def plan(*steps: Any, **fields: Any) -> dict[str, Any]:
-    return {"goal": "a trip", "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)], **fields}
+    listed = [{"step_id": number, **step} for number, step in enumerate(steps, 1)]
+    return {"goal": "x for all", "steps": listed, **fields}
 
 
 class Scripted:

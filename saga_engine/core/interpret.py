@@ -34,7 +34,7 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.evolve.amendments import overtaken
 from saga_engine.core.plan_growth import Accepted
-from saga_engine.core.proposed_steps import needs_approval
+from saga_engine.core.proposed_steps import calls_of, needs_approval
 from saga_engine.core.questions import escalate
 from saga_engine.core.settling import facts, give_up, moot
 from saga_engine.core.state import State
@@ -306,7 +306,7 @@ def interpret_advice(  # noqa: PLR0917
             by="planner",
             written=written,
         )
-    specs = [catalog.spec(str(step["tool"])) for step in listed]
+    specs = [catalog.spec(tool) for step in listed for tool, _ in calls_of(step)]
     auto = all(spec is not None and (spec.semantic or capabilities.semantic) == "auto" for spec in specs)
     why = needs_approval(state, effect.step, listed, catalog) if auto else ""
     return r.CompensationProposed(

@@ -16,14 +16,17 @@ from saga_engine.errors import Problem
 from saga_engine.plan import jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiler import checked_draft
+from saga_engine.plan.identifiers import ID_WORDS, MAYBE_WORDS, is_opaque, names_id, words
+from saga_engine.plan.param_values import ParamValues
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.undo_calls import written_undos
 from saga_engine.plan.values import cut, json_path, printable
 
 if TYPE_CHECKING:
-    from saga_engine.plan.compiled import CompiledFallback, CompiledStep
+    from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
     from saga_engine.plan.draft import Draft
     from saga_engine.plan.model import Plan
+    from saga_engine.plan.param_values import Written
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
@@ -34,22 +37,9 @@ INVENTED: Final = "value-invented"
 _MAX_FOUND: Final = 20
 _MAX_CHARS: Final = 200_000
 _MAX_DEPTH: Final = 12
-#: The last word of a parameter that holds an id. Those of the second set hold one only if an earlier step returns it.
-_ID_WORDS: Final = frozenset(
-    {"id", "ids", "uuid", "guid", "ref", "refs", "reference", "arn", "handle", "locator", "pnr"}
-)
-_MAYBE_WORDS: Final = frozenset(
-    {"number", "no", "code", "key", "token", "ip", "address", "endpoint", "sku", "iban", "account"}
-)
 #: Words of parameters whose ids the caller chooses.
 _FREE: Final = frozenset({"idempotency", "correlation", "trace", "nonce", "dedupe", "request", "external", "client"})
 _ADDRESS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
-_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-#: Dates, times, amounts, versions and networks: values that are written and not looked up.
-_WRITTEN: Final = re.compile(
-    r"\d{1,4}[-/.]\d{1,2}([-/.]\d{1,4})?|\d{4}-\d\d-\d\d[T ].*|\d{1,2}:\d\d(:\d\d)?.*"
-    r"|[+-]?[\d.,' ]+\s?[A-Za-z%€$£¥]{0,4}|v?\d+(\.\d+)+|[\d.]+/\d+|P(\d+[A-Z])*(T.*)?"
-)
 _PLACEHOLDER: Final = re.compile(
     r"<[^<>]+>|\[[^\[\]]+\]|(?:to ?be ?|tbd|todo|placeholder|replace|your[_-]|unknown[_-]|example[_-]|dummy|x{3,}).*"
     r"|.*(?:from|of)[_ -]step.*|step[_-]?\w+[._-](?:output|result|id).*",
@@ -74,8 +64,9 @@ def guesses(plan: Plan, catalog: ToolCatalog, given: Given) -> list[Problem]:
     """The values of a valid plan that its author has guessed, at most ``_MAX_FOUND``."""
     made = checked_draft(plan, catalog)
     finder = _Finder(made, catalog, given)
-    invented = (problem for step in made.steps for problem in finder.invented(step))
-    return [*undeclared_in(made, given.outputs), *invented][:_MAX_FOUND]
+    # A param that several values reach is named once.
+    invented = {problem.path: problem for step in made.steps for problem in finder.invented(step)}
+    return [*undeclared_in(made, given.outputs), *invented.values()][:_MAX_FOUND]
 
 
 # --- paths ---------------------------------------------------------------------------------------------------------
@@ -153,76 +144,85 @@ class _Finder:
             texts += [_without_names(spec.output_schema)]
         self._text = _flat(texts)[:_MAX_CHARS]
         self._plain = _squeezed(self._text)
+        own = {name: value for name, value in made.plan.input.items() if name not in given.input}
+        self._values = ParamValues(made, own)
 
     def invented(self, step: CompiledStep) -> Iterator[Problem]:
         """The ids in the calls of a step that nobody gave."""
         before = self._before(step)
         path: Path = ("steps", step.index)
+        each = self._made.each.get(step.index)
+        items = None if each is None else each.of
         calls: list[tuple[Path, CompiledStep | CompiledFallback]] = [(path, step)]
-        calls += [((*path, "fallback", at), each) for at, each in enumerate(step.fallbacks) if each.way == "tool"]
+        calls += [((*path, "fallback", at), other) for at, other in enumerate(step.fallbacks) if other.way == "tool"]
         for place, call in calls:
             own_params = call is step or call.params is not step.params
-            if own_params and isinstance(call.params, Template):
-                yield from self._in_params(call.params.raw, (*place, "params"), call.tool, before, "")
+            if own_params and not step.builtin and isinstance(call.params, Template):
+                for found in self._values.of(call.params, (*place, "params"), items):
+                    if self._is_invented(found.value, found.name, call.tool, before):
+                        yield self._problem(found, call.tool, before)
             for inner, undo in written_undos(call.rollback, (*place, "rollback")):
-                yield from self._in_params(undo.params.raw, (*inner, "params"), undo.tool, [*before, step], "")
+                yield from self._in_undo(undo, (*inner, "params"), step, call, items)
+        if step.late is not None:
+            yield from self._in_undo(step.late, (*path, "wait", "on_late", "params"), step, step, None)
 
     def _before(self, step: CompiledStep) -> list[CompiledStep]:
         return [each for each in self._made.steps if each.index != step.index and each.index < step.index]
 
-    def _in_params(
-        self, value: Any, path: Path, tool: str, before: Sequence[CompiledStep], name: str
+    def _in_undo(
+        self, undo: CompiledRollback, path: Path, step: CompiledStep, of: Serving, items: Template | None
     ) -> Iterator[Problem]:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                yield from self._in_params(item, (*path, key), tool, before, str(key))
-        elif isinstance(value, list):
-            for at, item in enumerate(value):
-                yield from self._in_params(item, (*path, at), tool, before, name)
-        else:
-            literal = self._literal(value)
-            if literal is not None and self._is_invented(literal, name, tool, before):
-                source = self._source(name, tool, before)
-                message = f"{cut(literal, 80)} for '{cut(name, 80)}' stands in no goal, input or description of a tool"
-                hint = f"bind the output of {source}" if source else "bind it, or look it up with a tool that reads"
-                yield Problem(INVENTED, json_path(path), message, f"{hint}; never make up an id")
+        """The ids in a call that undoes: what it acts on is what the step did, so an id is bound and has no default."""
+        assert isinstance(undo.params, Template)
+        before = [*self._before(step), step]
+        items = undo.each if isinstance(undo.each, Template) else items
+        spec = of.spec
+        registered = spec.undo_params if spec is not None and spec.undo == undo.tool else None
+        bound = {name for name, value in (registered or {}).items() if isinstance(value, str) and value[:1] == "$"}
+        for found in self._values.of(undo.params, path, items):
+            name, top = found.name, str(found.path[len(path)])
+            schema = None if undo.spec is None else schema_types.locate(undo.spec.input_schema, (top,))
+            marked = top in bound or (isinstance(schema, Mapping) and schema.get("format") == "uuid")
+            same = of.params.raw.get(top) == found.value  # the step itself acted on it
+            if same or self._is_given(found.value):
+                continue
+            if marked or names_id(name) or self._is_invented(found.value, name, undo.tool, before):
+                yield self._problem(found, undo.tool, before)
 
-    def _literal(self, value: Any) -> Any:
-        """A value as the author wrote it: also one that stands in the author's own input."""
-        if isinstance(value, str) and (found := re.fullmatch(r"\$input\.(\w+)", value)):
-            own = self._made.plan.input
-            return own.get(found[1]) if found[1] not in self._given.input else None
-        if isinstance(value, str) and re.match(r"\$(output|input|saga|key|secret)(?!\w)", value):
-            return None
-        return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+    def _problem(self, found: Written, tool: str, before: Sequence[CompiledStep]) -> Problem:
+        source = self._source(found.name, tool, before)
+        what = f"{cut(found.value, 80)} for '{cut(found.name, 80)}'"
+        message = f"{what} stands in no goal, input or description of a tool"
+        hint = f"bind the output of {source}" if source else "bind it, or look it up with a tool that reads"
+        return Problem(INVENTED, json_path(found.path), message, f"{hint}; never make up an id")
 
     def _is_invented(self, value: str | int, name: str, tool: str, before: Sequence[CompiledStep]) -> bool:
-        words = _words(name)
-        last = words[-1] if words else ""
-        exact = any(self._returns(each.tool, name, words) for each in before)
-        if self._is_given(value) or (_FREE & set(words) and not exact):
+        parts = words(name)
+        last = parts[-1] if parts else ""
+        exact = any(self._returns(each.tool, name, parts) for each in before)
+        if self._is_given(value) or (_FREE & set(parts) and not exact):
             return False
         if isinstance(value, str) and _UUID.fullmatch(value.strip()):
             return True
-        if last not in _ID_WORDS and not exact:
+        if last not in ID_WORDS and not exact:
             return False
         if isinstance(value, int):
-            return last in _ID_WORDS and (exact or (value > _SMALL and bool(self._source(name, tool, before))))
+            return last in ID_WORDS and (exact or (value > _SMALL and bool(self._source(name, tool, before))))
         if _PLACEHOLDER.fullmatch(value.strip()) or _squeezed(value) == _squeezed(name):
             return True
-        if exact and last in _MAYBE_WORDS and _ADDRESS.fullmatch(value.strip()):
+        if exact and last in MAYBE_WORDS and _ADDRESS.fullmatch(value.strip()):
             return True
-        return _is_opaque(value) and (exact or bool(self._source(name, tool, before)))
+        return is_opaque(value) and (exact or bool(self._source(name, tool, before)))
 
-    def _returns(self, tool: str, name: str, words: Sequence[str]) -> bool:
+    def _returns(self, tool: str, name: str, parts: Sequence[str]) -> bool:
         """Whether a tool returns what this parameter takes: the field of its name, or the id of the thing it names."""
         fields = self._returned.get(tool, frozenset())
-        last = words[-1] if words else ""
-        if name in fields and (last in _ID_WORDS or last in _MAYBE_WORDS):
+        last = parts[-1] if parts else ""
+        if name in fields and (last in ID_WORDS or last in MAYBE_WORDS):
             return True
         for each in fields:
-            parts = _words(each)
-            if len(parts) > 1 and parts[-1] in _ID_WORDS and parts[:-1] == list(words):
+            field = words(each)
+            if len(field) > 1 and field[-1] in ID_WORDS and field[:-1] == list(parts):
                 return True
         return False
 
@@ -265,24 +265,10 @@ _SMALL: Final = 99
 _SHORT: Final = 3
 
 
-def _is_opaque(value: str) -> bool:
-    """Whether a text looks like an id that a machine has made: one word with a digit, no date, no amount."""
-    text = value.strip()
-    if not text or re.search(r"\s", text) or len(text) > 200 or not any(char.isdigit() for char in text):
-        return False
-    if text.isdecimal():
-        return len(text) > 4 and not re.fullmatch(r"(19|20)\d{6}", text)
-    return _WRITTEN.fullmatch(text) is None
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
-
-
 def _related(name: str) -> frozenset[str]:
     """Names of output fields that a parameter most likely takes: 'id' for 'vm_id', 'ref' for 'booking_ref'."""
-    last = (_words(name) or [""])[-1]
-    return frozenset({last, name} if last in _ID_WORDS else {name})
+    last = (words(name) or [""])[-1]
+    return frozenset({last, name} if last in ID_WORDS else {name})
 
 
 def _fields(schema: Any, depth: int = 0) -> Iterator[str]:

@@ -19,7 +19,7 @@ from saga_engine.plan.model_parts import Retry, Rollback, StepId, ToolName, Undo
 from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.step_bodies import Ask, Child, Model, Seconds, Until, Values, Wait, finite, listed
+from saga_engine.plan.step_bodies import Ask, Child, Late, Model, Seconds, Until, Values, Wait, finite, listed
 from saga_engine.plan.values import cut, digest, plain
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Step(Model, frozen=True, json_schema_extra=_without_tool):
         """The id as text."""
         return str(self.step_id)
 
-    def calls(self) -> Iterator[tuple[ProblemPath, Step | UndoCall | Fallback]]:
+    def calls(self) -> Iterator[tuple[ProblemPath, Step | UndoCall | Fallback | Late]]:
         """Every call that is written for the step, its own first, with its path inside the step."""
         servings: list[tuple[ProblemPath, Step | Fallback]] = [((), self)]
         servings += [(("fallback", number), each) for number, each in enumerate(self.fallback or ())]
@@ -205,6 +205,8 @@ class Step(Model, frozen=True, json_schema_extra=_without_tool):
             yield path, serving
             if serving.rollback is not None:
                 yield from serving.rollback.written((*path, "rollback"))
+        if self.wait is not None and self.wait.on_late is not None:
+            yield ("wait", "on_late"), self.wait.on_late
 
     @property
     def title(self) -> str:

@@ -248,3 +248,39 @@ def test_the_time_out_of_a_wait_is_no_amount_that_a_model_may_refund() -> None:
         said = needs_approval(state, 0, [{"tool": "refund", "params": {"value": amount}}], catalog)
         assert wanted in said, amount
         assert bool(wanted) == bool(said), amount
+
+
+_UNDOER: dict[str, Any] = {"step_id": 1, "tool": "refund", "params": {"value": 80}}
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (_UNDOER, ""),
+        ({**_UNDOER, "params": {"to_account": {"$first": ["$output.step_w.none", "FR76300060000112"]}}}, "FR7630"),
+        ({**_UNDOER, "params": {"to_account": {"$first": ["$output.step_w.none", "r1"]}}}, ""),
+        ({**_UNDOER, "params": {"payment_id": 77}}, "77"),
+        ({**_UNDOER, "params": {"payment_id": 12}}, ""),
+        ({**_UNDOER, "params": {"nested": [{"payee": "Eve"}]}}, "Eve"),
+        ({**_UNDOER, "each": ["a", "b"]}, "not one call of a tool"),
+        ({"step_id": 1, "saga": {"plan": {}}}, "not one call of a tool"),
+        ({**_UNDOER, "fallback": [{"tool": "refund_b", "params": {"value": 81}}]}, "81"),
+        ({**_UNDOER, "fallback": {"tool": "refund_b", "params": {"payee": "Eve"}}}, "Eve"),
+        ({**_UNDOER, "rollback": {"tool": "a", "then": [{"tool": "b", "params": {"value": 99}}]}}, "99"),
+    ],
+)
+def test_every_call_that_a_proposed_step_may_make_counts(step: dict[str, Any], why: str) -> None:
+    """A fallback, an undo, a default or an item of a list is no way around the limits of what needs no approval."""
+    catalog = Catalog([ToolSpec(name="undo_a", keyed=True)])
+    undo = {"tool": "undo_a", "params": {"ref": "$output.step_w.ref"}}
+    plan = {
+        "goal": "give back payment 12",
+        "steps": [{"step_id": "w", "wait": {"event": "paid", "timeout_s": 9}, "rollback": undo}],
+    }
+    compiled = compile_plan(load_plan(plan), catalog)
+    state = begin(r.SagaStarted(at=0, saga_id="sg", plan=plan, digest="d", seed="s"), compiled)
+    evolve(state, decide(state, 1)[0])
+    evolve(state, r.StepSucceeded(at=2, step="w", output={"ref": "r1", "amount": 80}, via="event", source="e1"))
+    said = needs_approval(state, 0, [step], catalog)
+    assert why in said
+    assert bool(why) == bool(said)

@@ -59,7 +59,7 @@ def made_up_for(variant: str) -> Scenario:
         {"step_id": "r2", "tool": "retract", "params": {"ref": "b"}},
     ]
     return Scenario(
-        TWEETED,
+        {**TWEETED, "goal": "tell all, and else give back a and b"},
         variant,
         points=ADVISED,
         later=("acquire", "post", *ADVISED),

@@ -11,6 +11,9 @@ from saga_engine.errors import DecisionRefused, ModelUnreachable
 from saga_engine.testing.scripted import ScriptedPlanner
 
 LOG: list[str] = []
+OWN, FOREIGN = "DE02120300000000202051", "FR7630006000011234567890189"
+#: A whole text of a tool that is nothing but an account.
+NOTE = "NL91ABNA0417164300"
 ONCE = RetryPolicy(max_attempts=1)
 
 
@@ -45,6 +48,26 @@ async def refund(amount: float, payment: int = 0, why: str = "") -> dict:
 
 
 @tool(compensates=True, semantic="auto", retry=ONCE)
+async def wire(amount: float, iban: str, ref: str = "") -> dict:
+    """Send money to an account."""
+    LOG.append(f"wire {amount:g} {iban}")
+    return {"receipt_id": "R-77", "iban": iban, "told": "done"}
+
+
+@tool(compensates=True, semantic="approve", retry=ONCE)
+async def voucher(amount: float) -> dict:
+    """Give a voucher."""
+    LOG.append(f"voucher {amount:g}")
+    return {}
+
+
+@tool(effect="read", retry=ONCE)
+async def customer(name: str) -> dict:
+    """Look somebody up."""
+    return {"iban": "DE02120300000000202051", "note": "refund to FR7630006000011234567890189", "code": NOTE}
+
+
+@tool(compensates=True, semantic="auto", retry=ONCE)
 async def say(text: str) -> dict:
     """Write to somebody."""
     LOG.append(f"say {text}")
@@ -52,8 +75,13 @@ async def say(text: str) -> dict:
 
 
 PLAN = {
-    "goal": "pay and book",
-    "steps": [{"step_id": "pay", "tool": "pay", "params": {"amount": 50, "to": "Ada"}}, {"step_id": 2, "tool": "book"}],
+    "goal": "pay Ada, who has GB29NWBK60161331926819, and book",
+    "input": {"desk": "desk@example.org"},
+    "steps": [
+        {"step_id": "who", "tool": "customer", "params": {"name": "Ada"}},
+        {"step_id": "pay", "tool": "pay", "params": {"amount": 50, "to": "Ada"}},
+        {"step_id": 2, "tool": "book"},
+    ],
 }
 
 
@@ -61,9 +89,17 @@ def fix(name: str, number: int = 1, **params: Any) -> dict[str, Any]:
     return {"step_id": f"fix_{number}", "tool": name, "params": params}
 
 
+def fallback(name: str, **params: Any) -> dict[str, Any]:
+    return {"tool": name, "params": params}
+
+
+WIRED = fallback("wire", amount=5, iban=OWN)
+
+
 async def stuck(*answers: Any) -> tuple[SagaResult, ScriptedPlanner, Coordinator]:
     planner = ScriptedPlanner(*answers)
-    async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
+    tools = [pay, book, cancel, refund, say, wire, voucher, customer]
+    async with Coordinator.open("memory://", tools, planner=planner) as coordinator:
         return await coordinator.run(PLAN), planner, coordinator
 
 
@@ -74,6 +110,11 @@ async def stuck(*answers: Any) -> tuple[SagaResult, ScriptedPlanner, Coordinator
         [fix("refund", amount=50, payment=990_000)],
         [fix("refund", amount=50), fix("say", 2, text="5000 times sorry")],
         [fix("say", text="sorry"), fix("refund", 2, amount=50, why="$output.step_fix_1.text")],
+        [fix("wire", amount=50, iban=OWN)],
+        [fix("wire", amount=50, iban="$output.step_who.iban")],
+        [fix("wire", amount=50, iban="GB29NWBK60161331926819")],
+        [{**fix("refund", amount=50), "fallback": {"tool": "wire", "params": {"amount": 40, "iban": OWN}}}],
+        [fix("say", text="sorry, desk@example.org")],
     ],
 )
 async def test_what_is_no_more_than_the_step_runs_at_once(steps: Any) -> None:
@@ -93,6 +134,17 @@ async def test_what_is_no_more_than_the_step_runs_at_once(steps: Any) -> None:
         ([fix("refund", amount=50, why="1000000")], "1000000"),
         ([fix("refund", amount=50), fix("refund", 2, amount=50)], "2 calls"),
         ([fix("say", text="sorry"), fix("refund", 2, amount="$output.step_fix_1.number")], "known only when"),
+        ([fix("wire", amount=50, iban=FOREIGN)], "which nobody gave"),  # it stands in a text of a tool
+        ([fix("wire", amount=50, iban=NOTE)], "which nobody gave"),  # it is a text of a tool
+        ([fix("wire", amount=50, iban="$output.step_who.code")], "which nobody gave"),
+        ([fix("wire", amount=50, iban="$output.step_who.note")], "which nobody gave"),
+        ([fix("wire", amount=50, iban=OWN, ref="X-19")], "X-19"),
+        ([fix("say", text="eve@example.org")], "eve@example.org"),
+        ([fix("say", text="eve-desk@example.org")], "eve-desk@example.org"),
+        ([fix("say", text="a"), fix("wire", 2, amount=5, iban="$output.step_fix_1.text")], "which nobody gave"),
+        ([{**fix("refund", amount=50), "fallback": fallback("wire", amount=1_000_000_000, iban=OWN)}], "1000000000"),
+        ([{**fix("refund", amount=50), "fallback": fallback("wire", amount=5, iban=FOREIGN)}], "which nobody gave"),
+        ([fix("wire", amount=5, iban=OWN), {**fix("refund", 2, amount=5), "fallback": WIRED}], "2 calls"),
     ],
 )
 async def test_what_is_more_than_the_step_needs_an_approval(steps: Any, words: str) -> None:
@@ -106,10 +158,18 @@ async def test_what_is_more_than_the_step_needs_an_approval(steps: Any, words: s
     assert not outcome.report["clean"]
 
 
+async def test_a_fallback_that_asks_makes_the_step_ask() -> None:
+    """A tool that an operator wants to approve is not reached through the refusal of one that may run."""
+    outcome, _, _ = await stuck([{**fix("refund", amount=50), "fallback": fallback("voucher", amount=5)}])
+    assert [question["kind"] for question in outcome.body["questions"]] == ["compensation"]
+    assert LOG == ["pay 50"]
+
+
 async def test_a_model_that_was_away_is_asked_again_before_an_operator_is() -> None:
     """The engine asks it again after a delay that is journalled; the answer of the second request is used."""
     planner = ScriptedPlanner(ModelUnreachable("the line is down"), [fix("refund", amount=50)])
-    async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
+    tools = [pay, book, cancel, refund, say, wire, voucher, customer]
+    async with Coordinator.open("memory://", tools, planner=planner) as coordinator:
         outcome = await coordinator.run(PLAN)
         assert outcome.status == "COMPENSATED"
         assert outcome.report["semantic"] == ["pay"]
@@ -122,7 +182,8 @@ async def test_a_model_that_was_away_is_asked_again_before_an_operator_is() -> N
 async def test_a_model_that_could_not_answer_is_asked_again_when_an_operator_says_so() -> None:
     """The question offers it once the engine has asked as often as it does; the answer of the last request is used."""
     planner = ScriptedPlanner(*[ModelUnreachable("the line is down")] * 4, [fix("refund", amount=50)])
-    async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
+    tools = [pay, book, cancel, refund, say, wire, voucher, customer]
+    async with Coordinator.open("memory://", tools, planner=planner) as coordinator:
         outcome = await coordinator.run(PLAN)
         (question,) = outcome.body["questions"]
         assert (question["kind"], question["options"]) == ("undo-missing", ["undone", "accept", "ask-again"])
@@ -136,7 +197,8 @@ async def test_a_model_that_could_not_answer_is_asked_again_when_an_operator_say
 async def test_a_model_is_asked_again_as_often_as_an_operator_says() -> None:
     """Each time it cannot answer, the question is asked anew, without a delay; an operator can still do it by hand."""
     planner = ScriptedPlanner(*[ModelUnreachable("the line is down")] * 6)
-    async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
+    tools = [pay, book, cancel, refund, say, wire, voucher, customer]
+    async with Coordinator.open("memory://", tools, planner=planner) as coordinator:
         outcome = await coordinator.run(PLAN)
         for _ in range(2):
             outcome = await coordinator.resolve(outcome.saga_id, "pay", "ask-again")
@@ -149,7 +211,8 @@ async def test_a_model_is_asked_again_as_often_as_an_operator_says() -> None:
 async def test_a_model_that_knows_nothing_is_not_asked_twice() -> None:
     """Its own word is an answer: the question does not offer to ask it again."""
     planner = ScriptedPlanner({"impossible": "nothing makes up for it"})
-    async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
+    tools = [pay, book, cancel, refund, say, wire, voucher, customer]
+    async with Coordinator.open("memory://", tools, planner=planner) as coordinator:
         outcome = await coordinator.run(PLAN)
         assert "ask-again" not in outcome.body["questions"][0]["options"]
         with pytest.raises(DecisionRefused):

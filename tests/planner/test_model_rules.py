@@ -14,11 +14,12 @@ from saga_engine.errors import PlannerFailed, SettingInvalid
 from saga_engine.plan.guesses import Given, guesses
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.model_rules import model_problems
 from saga_engine.planner.planning import PlannedPlan, Planning
 from saga_engine.planner.prompting import answer_schema, prompt_for
 from saga_engine.planner.review import review_plan
 from saga_engine.planner.settings import PlannerSettings, planner_settings
-from saga_engine.ports import PlanRequest
+from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, ReplanRequest
 from saga_engine.testing.scripted import ScriptedPlanner
 from tests.plan.catalog import NUMBER, TEXT, Catalog, closed, declare
 from tests.planner.scenes import step
@@ -72,6 +73,11 @@ def posted(text: str) -> dict[str, Any]:
     return step("post", "post", {"channel": "#ops", "text": text}, kind="pivot")
 
 
+def step_of(key: str, **body: Any) -> dict[str, Any]:
+    return {"step_id": key, **body}
+
+
+N_IS_1 = {"value": "$item.n", "op": "==", "to": 1}
 SPELLINGS = [
     "{{vm.vm_id}}", "{{ vm.vm_id }}", "${output.step_vm.vm_id}", "${steps.vm.output.vm_id}", "$vm.vm_id", "$step_vm.vm_id",
     "$outputs.step_vm.vm_id", "<vm_id of step vm>", "<the vm_id from step vm>", "$.steps[0].output.vm_id",
@@ -161,6 +167,144 @@ async def test_a_slip_goes_back(spoilt: dict[str, Any], code: str, path: str) ->
     problems = [(problem.code, problem.path) for problem in planner.asked[1].repair.problems]
     assert (code, f"$.steps[1].{path}") in problems
     assert all(problem.hint for problem in planner.asked[1].repair.problems if problem.code == code)
+
+
+ALL = ("compute", "wait", "each", "when", "on_error")
+FIND = step("find", "find_vm", {"name": "web-1"}, on_error="continue")
+FOUND = "$output.step_find.vm_id"
+#: An id in every place that a value of a param can come from: the steps, and the path of the problem.
+DOORS: dict[str, tuple[dict[str, Any], str]] = {
+    "itself": ({"steps": [port("vm-0a1b2c3d")]}, "[0].params.vm_id"),
+    "a default": ({"steps": [FIND, port({"$first": [FOUND, "vm-0a1b2c3d"]})]}, "[1].params.vm_id['$first'][1]"),
+    "the input": ({"steps": [port("$input.machine")], "input": {"machine": "vm-0a1b2c3d"}}, "[0].params.vm_id"),
+    "inside the input": (
+        {"steps": [port("$input.machines[0].id")], "input": {"machines": [{"id": "vm-0a1b2c3d"}]}},
+        "[0].params.vm_id",
+    ),
+    "a text": ({"steps": [port("vm-{$input.rest}")], "input": {"rest": "0a1b2c3d"}}, "[0].params.vm_id"),
+    "a list": ({"steps": [port("$item", each={"of": ["vm-0a1b2c3d"]})]}, "[0].params.vm_id"),
+    "a list of objects": ({"steps": [port("$item.vm", each={"of": [{"vm": "vm-0a1b2c3d"}]})]}, "[0].params.vm_id"),
+    "a list in the input": (
+        {"steps": [port("$item", each="$input.machines")], "input": {"machines": ["vm-0a1b2c3d"]}},
+        "[0].params.vm_id",
+    ),
+    "a computation": (
+        {"steps": [step_of("id", compute={"join": ["vm-", "0a1b2c3d"]}), port("$output.step_id")]},
+        "[1].params.vm_id",
+    ),
+    "an operand": (
+        {"steps": [FIND, step_of("id", compute={"join": ["vm-0a1b2c3d", FOUND]}), port("$output.step_id")]},
+        "[2].params.vm_id",
+    ),
+    "a choice": (
+        {
+            "steps": [
+                step_of("id", compute={"pick": {"value": [{"id": "vm-0a1b2c3d", "n": 1}]}, "where": [N_IS_1]}),
+                port("$output.step_id.id"),
+            ]
+        },
+        "[1].params.vm_id",
+    ),
+    "a list that is computed": (
+        {"steps": [step_of("ids", compute={"value": ["vm-0a1b2c3d"]}), port("$item", each="$output.step_ids")]},
+        "[1].params.vm_id",
+    ),
+    "a wait in vain": (
+        {
+            "steps": [
+                step_of("told", wait={"event": "told", "timeout_s": 9, "on_timeout": {"value": {"id": "vm-0a1b2c3d"}}}),
+                port("$output.step_told.id"),
+            ]
+        },
+        "[1].params.vm_id",
+    ),
+    "a late event": (
+        {
+            "steps": [
+                step_of(
+                    "told",
+                    wait={
+                        "event": "told",
+                        "timeout_s": 9,
+                        "on_late": {"tool": "delete_vm", "params": {"vm_id": "vm-0a1b2c3d"}},
+                    },
+                ),
+                VM,
+            ]
+        },
+        "[0].wait.on_late.params.vm_id",
+    ),
+    "another tool": (
+        {"steps": [VM, step("port", "charge", {"amount": 1}, fallback={"tool": "delete_vm", "params": {"vm_id": "vm-0a1b2c3d"}})]},
+        "[1].fallback[0].params.vm_id",
+    ),
+    "the default of an undo": (
+        {
+            "steps": [
+                {
+                    **VM,
+                    "rollback": {
+                        "tool": "delete_vm",
+                        "params": {"vm_id": {"$first": ["$output.step_vm.vm_id", "vm-0a1b2c3d"]}},
+                    },
+                }
+            ]
+        },
+        "[0].rollback.params.vm_id['$first'][1]",
+    ),
+    "a word in an undo": (
+        {
+            "steps": [
+                {
+                    **VM,
+                    "rollback": {
+                        "tool": "delete_vm",
+                        "params": {"vm_id": {"$first": ["$output.step_vm.vm_id", "latest"]}},
+                    },
+                }
+            ]
+        },
+        "[0].rollback.params.vm_id['$first'][1]",
+    ),
+}  # fmt: skip
+
+
+def invented(answer: dict[str, Any], request: Any) -> list[str]:
+    specs = [spec for name in CLOUD.names() if (spec := CLOUD.spec(name)) is not None]
+    offer = Offer(specs, CLOUD, undo_by_model="any", may_use=ALL)
+    plan = load_plan({"input": {"rest": "z"}, **answer})
+    return [each.path for each in model_problems(plan, offer, request) if each.code == "value-invented"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_value_is_checked_wherever_it_comes_from(door: str) -> None:
+    """An id that nobody gave is found as if it stood in the param alone; one that the goal or the input names passes."""
+    answer, path = DOORS[door]
+    stuck = PastStep("past", "tweet", "FAILED")
+    steps = [*answer["steps"], POST] if door == "the default of an undo" else answer["steps"]
+    asked = [PlanRequest(GOAL, []), ReplanRequest(GOAL, stuck, [], [], [], input={})]
+    if "input" not in answer:
+        asked.append(CompensationRequest(GOAL, stuck, [stuck], []))
+    for request in asked:
+        assert invented({**answer, "steps": steps}, request) == [f"$.steps{path}"], request
+        told = replace(request, goal=f"{GOAL} It is vm-0a1b2c3d, the latest.")
+        assert invented({**answer, "steps": steps}, told) == []
+
+
+def test_what_the_author_may_choose_is_no_invented_id() -> None:
+    """Names, numbers and words stay the author's, also as a default, an operand or an item of a list."""
+    for value in ({"$first": [FOUND, None]}, "$output.step_find.vm_id", "$output.step_id"):
+        named = step_of("id", compute={"join": ["$output.step_find.vm_id", "-a"]})
+        assert invented({"steps": [FIND, named, port(value)]}, PlanRequest(GOAL, [])) == []
+    listed = step("add", "add_record", {"name": "$item", "value": "x9"}, each={"of": ["www2", "mail2"]})
+    same = step(
+        "add",
+        "open_port",
+        {"vm_id": "$output.step_vm.vm_id", "port": 443},
+        rollback={"tool": "close_port", "params": {"rule_id": "$output.step_add.rule_id", "reason": "v2"}},
+    )
+    assert invented({"steps": [VM, listed]}, PlanRequest(GOAL, [])) == []
+    assert invented({"steps": [VM, same]}, PlanRequest(GOAL, [])) == []
 
 
 async def test_a_model_asks_a_person_only_with_leave() -> None:

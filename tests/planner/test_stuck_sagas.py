@@ -40,7 +40,7 @@ WORLD = Path(__file__).with_name("stuck_world.py")
 
 
 def plan(*steps: Any, **fields: Any) -> dict[str, Any]:
-    return {"goal": "a trip to Rome", "steps": [{"step_id": n, **step} for n, step in enumerate(steps, 1)], **fields}
+    return {"goal": "all to Rome", "steps": [{"step_id": n, **step} for n, step in enumerate(steps, 1)], **fields}
 
 
 def booking(what: str) -> dict[str, Any]:
@@ -116,7 +116,7 @@ async def test_a_valid_answer_is_approved_and_carried_out(model: str, world: Pat
         assert (written["requests"], written["tokens_in"], written["tokens_out"]) == (1, 100, 20)
         assert re.fullmatch(r"[0-9a-f]{64}", written["prompt_digest"])
     assert tools_shown(server.texts[0]) == ["apologise"]
-    assert "a trip to Rome" in server.texts[0]
+    assert "all to Rome" in server.texts[0]
     assert "idempotency_key" not in server.texts[0]
 
 

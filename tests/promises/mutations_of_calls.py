@@ -308,6 +308,22 @@ OF_CALLS = [
             ("for module in _MODULES:", 'for module in ("pydantic_ai.exceptions", "pydantic_ai.models"):'),
         ),
     ),
+    # 83
+    Mutation(
+        "tests/planner/test_model_rules.py::test_a_value_is_checked_wherever_it_comes_from",
+        "the default of a param is the author's to choose",
+        (("for at, alternative in enumerate(many):", "for at, alternative in enumerate(many[:-1]):"),),
+    ),
+    Mutation(
+        "tests/planner/test_compensating.py::test_what_is_more_than_the_step_needs_an_approval",
+        "what stands in a text of a tool counts as given",
+        (("or names_target(field) or bounded or alone:", "or True:"),),
+    ),
+    Mutation(
+        "tests/core/test_settling.py::test_every_call_that_a_proposed_step_may_make_counts",
+        "a fallback of a proposed step is not looked at",
+        (('for name in ("fallback", "then"):', 'for name in ("then",):'),),
+    ),
     # 59
     Mutation(
         "tests/test_child_sagas.py::test_a_cancel_awaits_the_end_of_an_open_child",
