@@ -1,11 +1,16 @@
-"""What an agent is told of its saga: what was done, what was undone, what is left."""
+"""What an agent is told of its sagas: what was done, what was undone, what is left.
+
+A report is about the present saga. Those before it that have not ended are named in each one, with their questions:
+an agent is never told that nothing is left while an operator is still asked about one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import SagaError
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import canonical, cut, printable
@@ -19,7 +24,10 @@ _MOST: Final = 200
 
 @dataclass(slots=True)
 class Report:
-    """``undone``: what this rollback undid; ``left``: what still stands of it; ``unknown``: what nobody knows yet."""
+    """``undone``: what this rollback undid; ``left``: what still stands of it; ``unknown``: what nobody knows yet.
+
+    ``earlier``: the agent's sagas before this one that have not ended.
+    """
 
     saga_id: str
     status: str
@@ -28,17 +36,30 @@ class Report:
     unknown: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     problem: str = ""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is left of what was to be undone."""
-        return not (self.left or self.unknown or self.questions or self.problem)
+        """Whether nothing is left of what was to be undone, now and before."""
+        return not (self.left or self.unknown or self.questions or self.problem or self.earlier)
 
     @property
     def summary(self) -> str:
         """One line."""
         said = f"{len(self.undone)} calls undone, {len(self.left)} left, {len(self.unknown)} unknown"
+        said += f", {len(self.earlier)} earlier sagas unsettled" if self.earlier else ""
         return f"{said}: {self.problem}" if self.problem else said
+
+    def add_earlier(self, before: Mapping[str, Any], after: Mapping[str, Any], problem: SagaError | None) -> None:
+        """Two views of an earlier saga, before and after it was driven on."""
+        more = report_of(before, after, problem=problem)
+        self.problem = self.problem or more.problem
+        if after["status"] not in SAGA_FINAL:
+            self.earlier.append(_unsettled(after))
+            self.questions += more.questions
+        else:
+            self.left += _of_saga(more.left, more.saga_id)
+        self.undone += _of_saga(more.undone, more.saga_id)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -50,23 +71,17 @@ class Report:
             "left": self.left[:_MOST],
             "unknown": self.unknown[:_MOST],
             "questions": self.questions,
+            "earlier": self.earlier,
         }
         return made | ({"problem": self.problem} if self.problem else {})
 
 
 def report_of(
-    saga_id: str,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-    *,
-    since: int = 0,
-    problem: SagaError | None = None,
+    before: Mapping[str, Any], after: Mapping[str, Any], *, since: int = 0, problem: SagaError | None = None
 ) -> Report:
     """What changed between two views of a saga, in the calls after the first ``since``."""
-    if before is None or after is None:
-        return Report(saga_id, "NOTHING")
     undone = set(before["report"]["compensated"])
-    made = Report(saga_id, after["status"], questions=_questions(after))
+    made = Report(after["saga_id"], after["status"], questions=_questions(after))
     made.problem = "" if problem is None else f"{problem.message} [{problem.code}]"
     for each in reversed(after["steps"][since:]):
         kind = _standing(each, after["report"])
@@ -79,22 +94,35 @@ def report_of(
     return made
 
 
-def status_of(saga_id: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The saga as its agent sees it: its calls, the latest first."""
-    if body is None:
-        return {"saga_id": saga_id, "status": "NOTHING", "calls": [], "standing": 0, "questions": []}
-    kinds = [_standing(each, body["report"]) for each in body["steps"]]
+def status_of(
+    saga_id: str, body: Mapping[str, Any] | None, earlier: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The saga as its agent sees it: its calls, the latest first; ``earlier``: those before it that have not ended.
+
+    It is clean if nobody is asked about a call of the agent, and no outcome is unknown.
+    """
+    steps = [] if body is None else body["steps"]
+    kinds = [_standing(each, body["report"]) for each in steps] if body is not None else []
+    made = _beside(body, earlier)
     return {
         "saga_id": saga_id,
-        "status": body["status"],
-        "calls": [{**_called(each), "status": each["status"]} for each in reversed(body["steps"])][:_MOST],
+        "status": "NOTHING" if body is None else body["status"],
+        "clean": not (made["questions"] or made["earlier"] or "unknown" in kinds),
+        "calls": [{**_called(each), "status": each["status"]} for each in reversed(steps)][:_MOST],
         "standing": kinds.count("stands"),
         "unknown": kinds.count("unknown"),
-        "questions": _questions(body),
+        **made,
     }
 
 
-def preview_of(saga_id: str, body: Mapping[str, Any] | None, tools: ToolCatalog, *, since: int) -> dict[str, Any]:
+def preview_of(
+    saga_id: str,
+    body: Mapping[str, Any] | None,
+    earlier: Iterable[Mapping[str, Any]],
+    tools: ToolCatalog,
+    *,
+    since: int,
+) -> dict[str, Any]:
     """What a rollback would do now. The undo of a call is known by its tool; what it finds is not."""
     made: dict[str, Any] = {"saga_id": saga_id, "would_undo": [], "would_remain": [], "unknown": []}
     steps = [] if body is None or body["session"] != "open" else body["steps"][since:]
@@ -107,7 +135,35 @@ def preview_of(saga_id: str, body: Mapping[str, Any] | None, tools: ToolCatalog,
             made["would_undo"].append({**_called(each), "undo": spec.undo or spec.semantic})
         elif kind == "stands":
             made["would_remain"].append(_called(each))
-    return made
+    made |= _beside(body, earlier)
+    return made | {"clean": not any(made[name] for name in ("would_remain", "unknown", "questions", "earlier"))}
+
+
+def _beside(body: Mapping[str, Any] | None, earlier: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The open questions of a saga and of those before it, and those sagas. One that is being undone is one of them."""
+    is_over = body is not None and body.get("session") not in (None, "open") and body["status"] not in SAGA_FINAL
+    over = [body] if is_over else []
+    others = [*earlier, *over]
+    asked = [*([] if body is None or is_over else [body]), *others]
+    return {
+        "questions": [question for each in asked for question in _questions(each)],
+        "earlier": [_unsettled(each) for each in others],
+    }
+
+
+def _unsettled(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A saga that takes no more calls and has not ended: what stands of it, and what nobody knows."""
+    kinds = [(each, _standing(each, body["report"])) for each in reversed(body["steps"])]
+    return {
+        "saga_id": body["saga_id"],
+        "status": body["status"],
+        "left": [_called(each) for each, kind in kinds if kind == "stands"][:_MOST],
+        "unknown": [_called(each) for each, kind in kinds if kind == "unknown"][:_MOST],
+    }
+
+
+def _of_saga(calls: list[dict[str, Any]], saga_id: str) -> list[dict[str, Any]]:
+    return [{"saga_id": saga_id, **each} for each in calls]
 
 
 def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> str:
@@ -140,6 +196,7 @@ def _params(params: Any) -> Any:
 def _questions(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
+            "saga_id": body["saga_id"],
             "call": str(each["step_id"]),
             "tool": each["tool"],
             "kind": each["kind"],

@@ -4,6 +4,9 @@ A saga is not a connection. The gateway has an id; its first saga has the same o
 undone as a whole), the next call begins another one, ``ID.2`` and so on. A gateway that starts again with its id
 continues the open saga: the calls are appended, and nothing is played back to the agent.
 
+A saga whose undo waits for an operator takes no more calls, so the next call begins another one all the same. It stays
+on the agent's list of unsettled sagas until it has ended, and every report names it.
+
 An agent that makes a call again after it was told to wait, or after it gave up waiting, gets the outcome of the first
 one. The engine cannot know what an agent has heard, so only calls count whose answer was certainly not delivered, and
 after a restart of the gateway the last ones, if they had no outcome yet or an operator was asked about them. They count
@@ -87,9 +90,10 @@ class Call:
 
 
 class _Number(msgspec.Struct):
-    """What is stored for a gateway's id: the number of its present saga."""
+    """What is stored for a gateway's id: the number of its present saga, and those before it that have not ended."""
 
     number: int
+    unsettled: list[str] = []
 
 
 class Work:
@@ -102,6 +106,7 @@ class Work:
         self._goal = goal
         self._hold_s = hold_s
         self._number: int | None = None
+        self._unsettled: list[str] = []  # sagas before the present one that have not ended
         self._session: Session | None = None
         self._block: AbstractAsyncContextManager[Session] | None = None
         self._opening = asyncio.Lock()
@@ -118,7 +123,8 @@ class Work:
         """The present saga. It need not exist yet."""
         if self._number is None:
             found = await self._coordinator.store.documents().read("gateway", self.name) if self._kept else None
-            self._number = 1 if found is None else msgspec.json.decode(found.body, type=_Number).number
+            stored = _Number(1) if found is None else msgspec.json.decode(found.body, type=_Number)
+            self._number, self._unsettled = stored.number, stored.unsettled
         return self._numbered(self._number)
 
     @property
@@ -233,10 +239,11 @@ class Work:
                 if self._session is not None and not self._session.at_rest:
                     return self._session
                 await self._release()
-                session = await self._begun(await self.saga_id())
+                saga_id = await self.saga_id()
+                session = await self._begun(saga_id)
                 if session is not None:
                     return session
-                await self._next()
+                await self._next(saga_id)
 
     async def _begun(self, saga_id: str) -> Session | None:
         """The session of a saga; None if it has ended."""
@@ -276,17 +283,24 @@ class Work:
             if error is not left:
                 raise
 
-    async def _next(self) -> None:
-        """Another saga comes after the present one, which has ended."""
+    async def _next(self, before: str) -> None:
+        """Another saga comes after one that takes no more calls, unless it has come already.
+
+        One that has not ended is being undone, which waits for an operator: it is unsettled from now on.
+        """
         await self._release()
-        await self.saga_id()
+        if await self.saga_id() != before:
+            return
+        if (await self._body(before))["status"] not in SAGA_FINAL:
+            self._unsettled.append(before)
         number = self._number = (self._number or 1) + 1
         self._unheard, self._heard, self._told, self._touched = {}, set(), set(), False
         if not self._kept:
             return
         documents = self._coordinator.store.documents()
         found = await documents.read("gateway", self.name)
-        written = Document(self.name, 0 if found is None else found.revision, msgspec.json.encode(_Number(number)))
+        body = msgspec.json.encode(_Number(number, self._unsettled))
+        written = Document(self.name, 0 if found is None else found.revision, body)
         if found is not None and msgspec.json.decode(found.body, type=_Number).number >= number:
             self._number = None  # another gateway with this id went on
         elif await documents.write("gateway", written) is None:
@@ -320,17 +334,33 @@ class Work:
             calls = _place(to, saga_id)
             before = await self._found(saga_id)
             if before is None or (before["session"] != "open" and before["status"] in SAGA_FINAL):
-                return report_of(saga_id, None, None)
-            if before["session"] != "open":  # its undo was begun in another life, or by an operator
-                problem = await self._finish(saga_id)
+                report = Report(saga_id, "NOTHING")
             else:
-                problem = await (self._undo(saga_id) if calls is None else self._undo_since(calls))
-            after = await self._body(saga_id)
-            steps = [str(each["step_id"]) for each in after["steps"]][calls or 0 :]
-            self._drop(steps)
-            if calls is None and after["session"] != "open":
-                await self._next()
-            return report_of(saga_id, before, after, since=calls or 0, problem=problem)
+                report = await self._rolled_back(saga_id, before, calls)
+            for name, body in (await self._earlier(saga_id)).items():
+                problem = await self._finish(name) if calls is None else None  # an operator may have answered
+                report.add_earlier(body, await self._body(name), problem)
+            return report
+
+    async def _rolled_back(self, saga_id: str, before: Mapping[str, Any], calls: int | None) -> Report:
+        if before["session"] != "open":  # its undo was begun in another life, or by an operator
+            problem = await self._finish(saga_id)
+        else:
+            problem = await (self._undo(saga_id) if calls is None else self._undo_since(calls))
+        after = await self._body(saga_id)
+        steps = [str(each["step_id"]) for each in after["steps"]][calls or 0 :]
+        self._drop(steps)
+        if calls is None and after["session"] != "open":
+            await self._next(saga_id)
+        return report_of(before, after, since=calls or 0, problem=problem)
+
+    async def _earlier(self, but: str) -> dict[str, Mapping[str, Any]]:
+        """What ``show`` says of the sagas before the present one that have not ended, by id; without ``but``."""
+        await self.saga_id()
+        found = {name: await self._found(name) for name in self._unsettled}
+        waits = {name: body for name, body in found.items() if body and body["status"] not in SAGA_FINAL}
+        self._unsettled = [name for name in self._unsettled if name in waits or name not in found]
+        return {name: body for name, body in waits.items() if name != but}
 
     async def _finish(self, saga_id: str) -> SagaError | None:
         try:
@@ -367,7 +397,7 @@ class Work:
             saga_id = await self.saga_id()
             before = await self._found(saga_id)
             if before is None or before["session"] != "open":
-                return status_of(saga_id, before)
+                return await self._status(saga_id, before)
             session = await self._open()
             if session.saga_id == saga_id:
                 await _finished(session)
@@ -376,13 +406,16 @@ class Work:
                 await block.__aexit__(None, None, None)
             after = await self._body(saga_id)
             if after["session"] != "open":
-                await self._next()
-            return status_of(saga_id, after)
+                await self._next(saga_id)
+            return await self._status(saga_id, after)
 
     async def status(self) -> dict[str, Any]:
         """What has been done, what stands, and what waits for an operator."""
         saga_id = await self.saga_id()
-        return status_of(saga_id, await self._found(saga_id))
+        return await self._status(saga_id, await self._found(saga_id))
+
+    async def _status(self, saga_id: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        return status_of(saga_id, body, (await self._earlier(saga_id)).values())
 
     async def read(self, call: str, first: int) -> dict[str, Any]:
         """A part of the result of a call of the present saga. Raises ``SagaNotFound`` if it has none."""
@@ -395,7 +428,8 @@ class Work:
         """What a rollback would undo now, in its order, and what would remain. Raises ``SessionEnded``."""
         saga_id = await self.saga_id()
         calls = _place(to, saga_id)
-        return preview_of(saga_id, await self._found(saga_id), self._coordinator.tools, since=calls or 0)
+        body, earlier = await self._found(saga_id), await self._earlier(saga_id)
+        return preview_of(saga_id, body, earlier.values(), self._coordinator.tools, since=calls or 0)
 
     async def end(self, policy: EndPolicy) -> None:
         """The agent is gone: apply the policy to what this process has worked on. Errors are logged."""
