@@ -141,10 +141,10 @@ def preview_of(
 
 def _beside(body: Mapping[str, Any] | None, earlier: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The open questions of a saga and of those before it, and those sagas. One that is being undone is one of them."""
-    is_over = body is not None and body.get("session") not in (None, "open") and body["status"] not in SAGA_FINAL
-    over = [body] if is_over else []
+    bodies = [] if body is None else [body]
+    over = [one for one in bodies if one.get("session") not in (None, "open") and one["status"] not in SAGA_FINAL]
     others = [*earlier, *over]
-    asked = [*([] if body is None or is_over else [body]), *others]
+    asked = [*([] if over else bodies), *others]
     return {
         "questions": [question for each in asked for question in _questions(each)],
         "earlier": [_unsettled(each) for each in others],
