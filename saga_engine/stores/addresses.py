@@ -5,13 +5,15 @@ Parsed here, because no standard URL has two hosts.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
 from redis.asyncio.connection import ConnectionPool
 
-from saga_engine.errors import StoreUrlInvalid
+from saga_engine.errors import StoreRefused, StoreUrlInvalid
 from saga_engine.stores.connection import RedisConnection, connection_options, open_connection
+from saga_engine.stores.first_contact import fault
 from saga_engine.stores.remote import LOOPBACK
 
 if TYPE_CHECKING:
@@ -102,8 +104,17 @@ class ConnectionConfig:
 
     async def connect(self, address: Address) -> RedisConnection:
         """Open a connection. Raises what redis-py raises."""
+        return await open_connection(self._pool(address))
+
+    async def fault(self, hosts: Sequence[Address], url: str, limit_s: float) -> StoreRefused | None:
+        """What is wrong with an address of which no host can be used, as far as each of them tells."""
+        lines = (self._pool(host).make_connection() for host in hosts)  # type: ignore[no-untyped-call]
+        found = await asyncio.gather(*(fault(line, url, limit_s) for line in lines))
+        return found[0] if all(found) else None
+
+    def _pool(self, address: Address) -> ConnectionPool:
         options = self._options | {"host": address.host, "port": address.port}
-        return await open_connection(ConnectionPool(connection_class=self._kind, **options))
+        return ConnectionPool(connection_class=self._kind, **options)
 
     def open_door(self, hosts: Sequence[Address]) -> bool:
         """Whether a host beyond this machine is reached without a password."""

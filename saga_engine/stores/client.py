@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
-from saga_engine.errors import SagaError, StoreUnavailable
+from saga_engine.errors import SagaError, StoreRefused, StoreUnavailable
 from saga_engine.stores.cluster import ClusterConnector, ClusterPool
 from saga_engine.stores.connection import Pool, TooFewError, beside, refusal
 from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, demand_kept, verify
+from saga_engine.stores.first_contact import NO_SCRIPTS_HINT
 from saga_engine.stores.scripts import Script, script
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ _UNCONFIRMED: Final = frozenset(
 #: What a server is asked about its durability.
 _QUESTIONS: Final[Sequence[Sequence[Argument]]] = (*(("CONFIG", "GET", setting) for setting in SETTINGS), ("INFO",))
 _ABSENT: Final = b"absent"
+#: How servers and proxies say that they do not have a command, and how far into their answer they name it.
+_LACKING: Final = ("unknown", "unsupported", "not supported", "not allowed", "disabled", "no such command")
+_NAMED_CHARS: Final = 100
 #: An error about a wrong type names the keys of the call, up to this number.
 _KEYS_NAMED: Final = 4
 #: How long a group commit on a cluster waits for the slowest node, in seconds, before the others proceed.
@@ -62,6 +67,8 @@ class Calls:
         # A long list or a large value must not delay the journal: appends have their own connections.
         self.journal = _pool(connector, patience_s, self._check, width=2)
         self.others = _pool(connector, patience_s, self._check, width=8)
+        #: Whether scripts are called by their digests. Some servers allow this user EVAL and not EVALSHA.
+        self._by_digest = True
         #: Whether each new connection refuses a server whose durability is insufficient.
         self.demanding = False
 
@@ -92,13 +99,30 @@ class Calls:
         if self._cluster:
             keys = _with_absent(keys)
         try:
-            try:
-                return await pool.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
-            except NoScriptError:
-                # The server was restarted, or has never seen it; EVAL also loads it.
-                return await pool.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
+            if self._by_digest:
+                try:
+                    return await pool.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
+                except ResponseError as error:
+                    if not self._wants_text(error):
+                        raise
+            return await pool.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
         except ResponseError as error:
-            raise refusal(error, self._url, keys if len(keys) <= _KEYS_NAMED else ()) from error
+            raise self._refused(error, keys if len(keys) <= _KEYS_NAMED else ()) from error
+
+    def _refused(self, error: ResponseError, keys: Sequence[Argument] = ()) -> StoreRefused:
+        """The answer to a script, as an error."""
+        if _lacks(error, b"EVAL") and not isinstance(error, NoPermissionError):
+            text = f"the store at {self._url} runs no scripts: {error}"
+            return StoreRefused(text, hint=NO_SCRIPTS_HINT, url=self._url)
+        return refusal(error, self._url, keys)
+
+    def _wants_text(self, error: ResponseError) -> bool:
+        """Whether the script's text is to be sent instead of its digest: this time, or always from now on."""
+        if isinstance(error, NoScriptError):
+            return True  # the server was restarted, or has never seen it; EVAL also loads it
+        if _lacks(error, b"EVALSHA"):
+            self._by_digest = False
+        return not self._by_digest
 
     async def run_many(
         self,
@@ -132,7 +156,8 @@ class Calls:
         chosen = script(name)
         replicas = 0 if name in _UNCONFIRMED else self._replicas
         wholes = [(_with_absent(keys), args) for keys, args in calls]
-        commands = [[b"EVALSHA", chosen.sha, len(keys), *keys, *args] for keys, args in wholes]
+        verb, text = (b"EVALSHA", chosen.sha) if self._by_digest else (b"EVAL", chosen.body)
+        commands = [[verb, text, len(keys), *keys, *args] for keys, args in wholes]
         found: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in calls]
         settling = []
         for places, task in await pool.call_each(commands, replicas=replicas, grace_s=_GRACE_S, instead=instead):
@@ -167,7 +192,7 @@ class Calls:
             raise
         for reply, (future, call) in zip(replies, waiting, strict=True):
             settled = reply
-            if isinstance(reply, NoScriptError):
+            if isinstance(reply, ResponseError) and self._wants_text(reply):
                 try:
                     settled = await self.run(name, *call, pool)
                 except SagaError as error:
@@ -215,6 +240,8 @@ class Calls:
         Of a cluster, primaries that do not answer are named in a warning, and count for nothing.
         """
         servers, away = await self._servers(open_door=open_door)
+        if not any(each.info or each.settings for each in servers):
+            await self._demand_scripts(tags[0])
         unconfirmed = ""
         if self._replicas and all(map(confirms, servers)):
             try:
@@ -230,6 +257,13 @@ class Calls:
             except ResponseError as error:
                 raise refusal(error, self._url) from error
         return verify(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed, away=away)
+
+    async def _demand_scripts(self, tag: str) -> None:
+        """Refuse a proxy that has no scripts for that reason, and not for the settings that it does not show."""
+        try:
+            await self.others.call([b"EVAL", b"return 1", 1, beside(tag.encode(), b"mark")])
+        except ResponseError as error:
+            raise self._refused(error) from error
 
     async def _check(self, connection: Connection) -> None:
         """Check a newly connected server; raises ``DurabilityInsufficient``.
@@ -302,7 +336,14 @@ def _facts(replies: Sequence[Any], name: str = "", *, open_door: bool = False) -
 
 def _untold(error: ResponseError) -> bool:
     """Whether the server does not show its settings."""
-    return isinstance(error, NoPermissionError) or "unknown" in str(error).lower()
+    return isinstance(error, NoPermissionError) or any(word in str(error).lower() for word in _LACKING)
+
+
+def _lacks(error: ResponseError, command: bytes) -> bool:
+    """Whether a server, or a proxy before it, does not have this command, or not for this user."""
+    said = str(error).lower()
+    names = re.search(rf"\b{command.decode().lower()}\b", said[:_NAMED_CHARS])
+    return names is not None and (isinstance(error, NoPermissionError) or any(word in said for word in _LACKING))
 
 
 def _info(raw: bytes) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    InvalidResponse,
     MovedError,
     ResponseError,
     TryAgainError,
@@ -54,6 +55,8 @@ _HOPS: Final = 5
 _PAUSE_S: Final = 0.05
 #: How long a node may take to answer with its map before the others decide without it.
 _ANSWER_S: Final = 1.0
+#: How long a node that has never answered may take in each dialogue that examines its address.
+_EXAMINED_S: Final = 2.5
 #: How many nodes are asked for the map at once.
 _ASKED: Final = 8
 #: The error of a script that met a key on another node: only a migrating slot can cause it.
@@ -68,6 +71,7 @@ class ClusterConnector(Connector):
         "are once it is. A fail-over takes cluster-node-timeout and some more: patience_s should be longer"
     )
     moves = True
+    unmet = True
 
     def __init__(self, scheme: str, address: str, options: Mapping[str, str]) -> None:
         said = parse(scheme, address, options, port=_PORT, hint=CLUSTER_HINT)
@@ -105,9 +109,13 @@ class ClusterConnector(Connector):
         for address in (*self._known, *self._seeds):
             try:
                 return await self._config.connect(address)
-            except (RedisConnectionError, OSError) as error:
+            except (RedisConnectionError, InvalidResponse, OSError) as error:
                 reason = error
         raise RedisConnectionError(f"no node can be reached: {reason}")
+
+    async def fault(self, limit_s: float) -> StoreRefused | None:
+        """What is wrong with the address, as far as the hosts in it tell."""
+        return await self._config.fault(self._seeds, self.url, limit_s)
 
     # --- the map ---
 
@@ -155,7 +163,7 @@ class ClusterConnector(Connector):
             for coming in asyncio.as_completed(tasks, timeout=limit_s):
                 try:
                     found.append(await coming)
-                except (RedisConnectionError, ResponseError, OSError) as error:
+                except (RedisConnectionError, ResponseError, InvalidResponse, OSError) as error:
                     reasons.append(error)
                 if len(found) > len(asked) // 2:
                     break
@@ -168,6 +176,7 @@ class ClusterConnector(Connector):
         if found:
             latest = max(found, key=lambda each: each[:2])
             self._owners, self._known = latest[2], latest[3]
+            self.unmet = False
             return True
         if any(self._owners):
             return False  # the call itself will find out
@@ -180,6 +189,7 @@ class ClusterConnector(Connector):
                 )
             if isinstance(reason, ResponseError | AuthenticationError | AuthorizationError):
                 raise refusal(reason, self.url)
+        await self.examine(_EXAMINED_S)
         raise TransientError(reasons[0] if reasons else RedisConnectionError("no node answers"))
 
     async def _ask(self, address: Address) -> _Map:

@@ -66,6 +66,8 @@ _PAUSE_CEILING_S: Final = 0.5
 
 #: How long, in seconds, to wait for a silent server that another may have replaced.
 _ATTEMPT_S: Final = 5.0
+#: How long the very first attempt lasts, in seconds, before the address of a silent server is examined.
+_FIRST_S: Final = 1.0
 
 _PERMISSION_HINT: Final = "the user of the URL lacks a permission: docs/stores.md lists what is needed"
 _FOREIGN_HINT: Final = (
@@ -132,6 +134,8 @@ class Connector(ABC):
     moves = False
     #: Counts failed calls to a server that may have moved: all pools then reconnect.
     losses = 0
+    #: Whether no script was answered yet, so that the first call that fails examines the address.
+    unmet = False
 
     async def prepare(self, limit_s: float) -> None:  # noqa: B027
         """Repair what can be repaired before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
@@ -142,6 +146,19 @@ class Connector(ABC):
 
     async def close(self) -> None:  # noqa: B027
         """Called once, after the last connection is closed."""
+
+    async def fault(self, limit_s: float) -> StoreRefused | None:  # noqa: ARG002 - for connectors with an address
+        """What is wrong with the address, as far as its server tells; ``limit_s`` is for each dialogue."""
+        return None
+
+    async def examine(self, limit_s: float) -> None:
+        """Raise ``StoreRefused`` if a server that was never reached will not be, as its address is written."""
+        if self.unmet:
+            self.unmet = False
+            found = await self.fault(limit_s)
+            if found is not None:
+                self.unmet = True
+                raise found
 
     def twin(self) -> Self:
         """A connector for the event loop of another thread; it shares nothing bound to a loop, and is not closed."""
@@ -250,9 +267,15 @@ class RetryingClient(ABC):
         ``StoreRefused`` if the server refuses the connection.
         """
         started_s = asyncio.get_running_loop().time()
+        unmet = self._connector.unmet
         try:
-            return await self._attempt(args, self._patience_s, replicas)
+            reply = await self._attempt(args, min(self._attempt_s, _FIRST_S) if unmet else self._patience_s, replicas)
+            if unmet and is_script(args):
+                self._connector.unmet = False
+            return reply
         except TransientError as transient:
+            if unmet:
+                await self._connector.examine(self._patience_s / 4)
             return await self._again(args, replicas, transient.reason, started_s + self._patience_s)
 
     async def _again(self, args: Sequence[Argument], replicas: int, reason: Exception, deadline_s: float) -> Any:

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 from redis.asyncio.connection import ConnectionPool
 
-from saga_engine.errors import StoreUrlInvalid
+from saga_engine.errors import StoreRefused, StoreUrlInvalid
 from saga_engine.stores.connection import Connector, RedisConnection, connection_options, open_connection
+from saga_engine.stores.first_contact import fault
 
 #: Host names of this machine.
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", None})
@@ -37,6 +38,7 @@ class RemoteConnector(Connector):
     """Connections to ``redis://``, ``rediss://`` and ``unix://``. Raises ``StoreUrlInvalid`` for any other."""
 
     hint = "check that the server runs and that the address is right; the sagas continue when it is back"
+    unmet = True
 
     def __init__(self, url: str) -> None:
         try:
@@ -57,3 +59,7 @@ class RemoteConnector(Connector):
     async def connect(self) -> RedisConnection:
         """Open a connection."""
         return await open_connection(self._pool)
+
+    async def fault(self, limit_s: float) -> StoreRefused | None:
+        """What is wrong with the address, as far as its server tells."""
+        return await fault(self._pool.make_connection(), self.url, limit_s)  # type: ignore[no-untyped-call]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from saga_engine.errors import StoreUrlInvalid
+from saga_engine.errors import StoreRefused, StoreUrlInvalid
 from saga_engine.stores.addresses import SENTINEL_HINT, Address, ConnectionConfig, parse
 from saga_engine.stores.connection import Connector
 
@@ -35,6 +35,7 @@ class SentinelConnector(Connector):
         "from where they are once a primary is there"
     )
     moves = True
+    unmet = True
 
     def __init__(self, scheme: str, address: str, options: Mapping[str, str]) -> None:
         said = parse(scheme, address, options, port=_SENTINEL_PORT, hint=SENTINEL_HINT)
@@ -65,6 +66,10 @@ class SentinelConnector(Connector):
             await connection.close()
             raise RedisConnectionError("the server that the Sentinels name is no primary (yet)")
         return connection
+
+    async def fault(self, limit_s: float) -> StoreRefused | None:
+        """What is wrong with the address, as far as the hosts in it tell."""
+        return await self._asking.fault(self._sentinels, self.url, limit_s)
 
     async def _primary(self) -> Address:
         answers = await asyncio.gather(*(self._ask(sentinel) for sentinel in self._sentinels))
