@@ -18,8 +18,9 @@ from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Kind
 from saga_engine.plan.compiler import Prepared, prepare_plan
 from saga_engine.plan.model import Plan, load_json
 from saga_engine.plan.operator_limits import Limits
-from saga_engine.plan.session_steps import UndoMore, compile_builtin, compile_call
+from saga_engine.plan.session_steps import compile_builtin, compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.which_undo import UndoOf
 
 
 def plan_of(started: SagaStarted) -> Any:
@@ -111,6 +112,9 @@ class Growth:
         """The step of a session's call. Its params are values: they contain no bindings. Raises ``PlanInvalid``."""
         deps = tuple(sorted(by_key[key] for key in record.after))
         kind: Kind = "read" if record.read else "irreversible" if record.irreversible else "compensatable"
+        undo = None
+        if record.undo is not None:
+            undo = UndoOf(record.undo, record.undo_params, record.undo_each, tuple(record.undo_then))
         if record.builtin:
             return compile_builtin(
                 index,
@@ -119,9 +123,7 @@ class Growth:
                 record.params,
                 deps=deps,
                 catalog=catalog,
-                undo=record.undo,
-                undo_params=record.undo_params,
-                more=UndoMore(record.undo_each, record.undo_then),
+                undo=undo,
                 kind=kind,
             )
         return compile_call(
@@ -131,9 +133,7 @@ class Growth:
             record.params,
             deps=deps,
             catalog=catalog,
-            undo=record.undo,
-            undo_params=record.undo_params,
-            more=UndoMore(record.undo_each, record.undo_then),
+            undo=undo,
             kind=kind,
             timeout_s=record.timeout_s,
         )

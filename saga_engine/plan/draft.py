@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.before_images import ReadParams
-from saga_engine.plan.bindings import Binder, OwnBinder, Template
+from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.builtin_steps import builtin_spec, tolerated
 from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child import OUTPUT, shown_body
@@ -22,8 +20,18 @@ from saga_engine.plan.compute import computation
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
-from saga_engine.plan.undo_params import UndoParams
 from saga_engine.plan.values import plain
+from saga_engine.plan.which_undo import (
+    EACH,
+    UndoOf,
+    is_same,
+    of_slot,
+    own_params,
+    registered_undo,
+    to_slot,
+    usual_params,
+    written_undo,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -38,8 +46,6 @@ if TYPE_CHECKING:
 DEFAULT = ToolSpec(name="")
 #: Follows the place of an undo among the journalled undos if it undoes a creation.
 ABSENT = "#absent"
-#: The name of the list in the template of an undo's ``each``.
-EACH: Final = "each"
 #: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
 _LEAST_UNDO_ATTEMPTS = 8
 
@@ -182,16 +188,6 @@ def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
 def undo_retry(retry: RetryPolicy) -> RetryPolicy:
     """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
     return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
-
-
-def declared_undo(spec: ToolSpec) -> str:
-    """The calls of an undo that a tool declares with params or further calls, as JSON; empty: it does not."""
-    if spec.undo is None or (spec.undo_params is None and spec.undo_each is None and not spec.undo_then):
-        return ""
-    first: dict[str, Any] = {"tool": spec.undo, "params": spec.undo_params or {}}
-    if spec.undo_each is not None:
-        first["each"] = spec.undo_each
-    return msgspec.json.encode([first, *map(dict, spec.undo_then)]).decode()
 
 
 class _Drafter:
@@ -393,126 +389,107 @@ class _Drafter:
     ) -> CompiledRollback | None:
         """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
         path = (*path, "rollback")
-        made = self._rollback_of(step, of, written, path, slot)
-        registered = None if of.spec is None else of.spec.undo_absent
-        if self._is_journalled(step):
-            registered = (self._undos or {}).get(f"{slot}{ABSENT}")
+        declared = registered_undo(of.spec)
+        kept = self._undos or {}
+        if self._undos is not None and step.index < self._made.check_from:
+            # The undos that were journalled with the step take precedence over today's registration.
+            registered, gone = of_slot(kept.get(slot)), of_slot(kept.get(f"{slot}{ABSENT}"))
+        else:
+            registered = declared
+            gone = None if of.spec is None or of.spec.undo_absent is None else UndoOf(of.spec.undo_absent)
+        made = self._undo(step, of, written, path, (registered,), declared)
         absent = None if written is None else written.when_absent
-        if made is not None and (registered is not None or absent is not None):
-            where = (*path, "when_absent")
-            made.absent = self._rollback_of(step, of, absent, where, f"{slot}{ABSENT}", registered)
+        if made is not None and (gone is not None or absent is not None):
+            made.absent = self._undo(step, of, absent, (*path, "when_absent"), (gone, registered), declared)
         return made
 
-    def _is_journalled(self, step: CompiledStep) -> bool:
-        """Whether the undos that count are those that were journalled with the step."""
-        return self._undos is not None and step.index < self._made.check_from
-
-    def _rollback_of(  # noqa: PLR0917
+    def _undo(  # noqa: PLR0917
         self,
         step: CompiledStep,
         of: Serving,
         written: UndoCalls | None,
         path: Path,
-        slot: str,
-        registered: str | None = None,
+        registered: Sequence[UndoOf | None],
+        today: UndoOf | None,
     ) -> CompiledRollback | None:
-        registered = registered or (of.spec.undo if of.spec is not None else None)
-        declared = ""
-        if written is not None:
-            tool: str | None = written.tool
-        elif step.kind != "compensatable":
-            return None
-        elif self._is_journalled(step):
-            # The undo that was journalled when the saga began takes precedence over today's registration.
-            tool = (self._undos or {}).get(slot)
-            declared = tool if tool is not None and tool.startswith("[") else ""
-        else:
-            tool = registered
-            declared = "" if of.spec is None or slot.endswith(ABSENT) else declared_undo(of.spec)
-        if tool is None:
-            return None
-        if declared:
-            return self._declared(step, declared, path)
-        if self._is_journalled(step) and (self._undos or {}).get(slot) == tool:
-            registered = tool
+        """An undo as it is written, or the first of those that are ``registered``.
+
+        A written one may only name one of these. ``today``: what the tool registers by now.
+        """
         if written is None:
-            return self._undo_call(step, of, None, tool, path, registered)
-        made = self._undo_call(step, of, written, tool, path, registered)
-        made.then = tuple(
-            self._undo_call(step, of, call, call.tool, (*path, "then", number), None)
-            for number, call in enumerate(written.then or ())
-        )
-        made.needs_output = any(call.needs_output for call in (made, *made.then))
+            own = registered[0] if step.kind == "compensatable" else None
+            return None if own is None else self._used(step, self._registered(step, of, own, path), path)
+        said = written_undo(written)
+        meant = next((each for each in registered if each is not None and each.tool == said.tool), None)
+        if said.only_names and meant is not None:
+            made = self._registered(step, of, meant, path)
+            made.retry = _retry(written.retry, made.retry)
+            made.timeout_s = made.timeout_s if written.timeout_s is None else written.timeout_s
+        else:
+            meant = meant or (today if today is not None and today.tool == said.tool else None)
+            usual = None if meant is None else self._registered(step, of, meant, path)
+            made = self._written_call(step, written, path, usual)
+        if written.then is not None:
+            made.then = tuple(
+                self._written_call(step, call, (*path, "then", number), None)
+                for number, call in enumerate(written.then)
+            )
+            made.needs_output = _needs_output(step, made)
+        return self._used(step, made, path)
+
+    def _used(self, step: CompiledStep, made: CompiledRollback, path: Path) -> CompiledRollback:
+        """An undo whose registered params are noted: what is written is noted as it is read."""
+        for call in (made, *made.then):
+            for template in (call.params, call.each):
+                if call.declared and isinstance(template, Template):
+                    self._note(template, step.index, call.spec, path, undo=True)
         return made
 
-    def _declared(self, step: CompiledStep, declared: str, path: Path) -> CompiledRollback:
-        """The undo of several calls, or with params, that a tool declares (``declared_undo``)."""
-        binder = OwnBinder({}, self._made.problems)
-        made = [
-            self._declared_call(step, binder, call, declared, path)
-            for call in msgspec.json.decode(declared, type=list[dict[str, Any]])
-        ]
-        made[0].then = tuple(made[1:])
-        made[0].needs_output = any(call.needs_output for call in made)
-        return made[0]
+    def _registered(self, step: CompiledStep, of: Serving, undo: UndoOf, path: Path) -> CompiledRollback:
+        """An undo with all that its registration says of it."""
+        slot = to_slot(undo)
+        made, *then = (self._registered_call(step, of, call, path, slot) for call in undo.calls())
+        made.then = tuple(then)
+        made.needs_output = _needs_output(step, made)
+        return made
 
-    def _declared_call(
-        self, step: CompiledStep, binder: OwnBinder, call: Mapping[str, Any], declared: str, path: Path
+    def _registered_call(
+        self, step: CompiledStep, of: Serving, undo: UndoOf, path: Path, slot: str
     ) -> CompiledRollback:
-        spec = self._spec(call["tool"])
-        listed = call.get("each")
-        params = binder.template(dict(call.get("params") or {}), step.key, path, item=listed is not None)
-        each = None if listed is None else binder.template({EACH: listed}, step.key, path)
-        for template in (params, each):
-            if template is not None:
-                self._note(template, step.index, spec, path, undo=True)
+        spec = self._spec(undo.tool)
         known = spec or DEFAULT
+        params, each = own_params(undo, step.key, self._made.problems, path)
+        usual: Params = usual_params(spec, step.key, of.params, of.before) if params is None else params
+        declared = "" if slot == undo.tool else slot
         return CompiledRollback(
-            call["tool"],
-            spec,
-            params,
-            undo_retry(known.retry),
-            known.timeout_s,
-            step.key in params.outputs or each is not None,
-            params,
-            each=each,
-            declared=declared,
+            undo.tool, spec, usual, undo_retry(known.retry), known.timeout_s, False, usual, each=each, declared=declared
         )
 
-    def _undo_call(  # noqa: PLR0917
-        self,
-        step: CompiledStep,
-        of: Serving,
-        written: UndoCall | None,
-        tool: str,
-        path: Path,
-        registered: str | None,
+    def _written_call(
+        self, step: CompiledStep, written: UndoCall, path: Path, registered: CompiledRollback | None
     ) -> CompiledRollback:
-        """One call of an undo; ``registered``: the tool whose params are filled in if nobody wrote them."""
-        spec = self._spec(tool)
+        """One call of an undo as the plan says it; ``registered``: what it would be if it only named its tool."""
+        spec = self._spec(written.tool)
         declared = spec or DEFAULT
-        usual: UndoParams | None = None
-        if written is None or tool == registered:
-            assert isinstance(of.params, Template)
-            read = None if of.before is None else of.before.params.raw
-            usual = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params, read)
-        params: Params | None = usual
-        retry, timeout_s = undo_retry(declared.retry), declared.timeout_s
+        params: Params = self._undo_template(
+            written.params, step, spec, (*path, "params"), item=written.each is not None
+        )
         each: Params | None = None
-        # A rollback that only names the registered undo is that undo, with the params of the registration.
-        if written is not None and (usual is None or written.model_fields_set & {"params", "each"}):
-            params = self._undo_template(written.params, step, spec, (*path, "params"), item=written.each is not None)
-        if written is not None:
-            retry = _retry(written.retry, retry)
-            timeout_s = timeout_s if written.timeout_s is None else written.timeout_s
-            if written.each is not None:
-                each = self._undo_template({"each": written.each}, step, None, path, item=False)
-        assert params is not None
-        needs_output = step.key in params.outputs or each is not None
+        if written.each is not None:
+            each = self._undo_template({EACH: written.each}, step, None, path, item=False)
+        usual = None if registered is None or registered.each is not None else registered.params
         # Most plans that give an undo its params write what its registration would fill in: these are the same params.
-        same = usual is not None and usual.are(params.raw)
+        if is_same(usual, params.raw, step.key):
+            usual = params
         return CompiledRollback(
-            tool, spec, params, retry, timeout_s, needs_output, params if same else usual, each=each
+            written.tool,
+            spec,
+            params,
+            _retry(written.retry, undo_retry(declared.retry)),
+            declared.timeout_s if written.timeout_s is None else written.timeout_s,
+            step.key in params.outputs or each is not None,
+            usual,
+            each=each,
         )
 
     def _undo_template(
@@ -553,6 +530,11 @@ def compile_read(declared: ToolSpec, forward: Template, spec: ToolSpec | None) -
         absent=declared.absent,
         sole_writer=declared.sole_writer,
     )
+
+
+def _needs_output(step: CompiledStep, undo: CompiledRollback) -> bool:
+    """Whether any call of an undo is impossible without the step's own output."""
+    return any(step.key in call.params.outputs or call.each is not None for call in (undo, *undo.then))
 
 
 def _retry(written: Retry | None, default: RetryPolicy) -> RetryPolicy:

@@ -6,27 +6,20 @@ Only the params of an undo may bind, and only to the output and the key of the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from saga_engine.plan.bindings import OwnBinder, Template
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerated
 from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child_plans import session_child
 from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledStep, Kind, Params
 from saga_engine.plan.draft import DEFAULT, child_step, compile_read, undo_retry
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-from saga_engine.plan.undo_params import UndoParams
+from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import cut
-
-
-class UndoMore(NamedTuple):
-    """What an undo has beside one tool and its params: the list of which each item gets a call, and the next calls."""
-
-    each: str | None = None
-    then: Sequence[Mapping[str, Any]] = ()
+from saga_engine.plan.which_undo import UndoOf, own_params, registered_undo, usual_params
 
 
 def compile_call(
@@ -37,11 +30,9 @@ def compile_call(
     *,
     deps: tuple[int, ...],
     catalog: ToolCatalog | None,
-    undo: str | None,
-    undo_params: Mapping[str, Any] | None,
+    undo: UndoOf | None,
     kind: Kind,
     timeout_s: float | None,
-    more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
 ) -> CompiledStep:
     """One call as a step. Raises ``PlanInvalid`` for an invalid path in its undo's params."""
     spec = catalog.spec(tool) if catalog is not None else None
@@ -52,12 +43,11 @@ def compile_call(
         read = compile_read(spec, values, catalog.spec(spec.before))
     rollback = None
     if undo is not None:
-        rollback = _rollback(key, undo, undo_params, values, catalog, declared.undo, read, more)
-        if (undo, undo_params, more) == (declared.undo, declared.undo_params, declared_more(declared)):
-            for call in (rollback, *rollback.then):
-                call.usual = call.params
+        registered = registered_undo(spec)
+        rollback = _rollback(key, undo, values, catalog, registered, read)
         if declared.undo_absent is not None:
-            rollback.absent = _rollback(key, declared.undo_absent, None, values, catalog, declared.undo_absent, read)
+            gone = UndoOf(declared.undo_absent)
+            rollback.absent = _rollback(key, gone, values, catalog, gone, read)
     return CompiledStep(
         index=index,
         step_id=int(key) if key.isdecimal() else key,
@@ -74,11 +64,6 @@ def compile_call(
         data_deps=frozenset(deps),
         before=read,
     )
-
-
-def declared_more(spec: ToolSpec) -> UndoMore:
-    """What the undo of a tool has by its declaration."""
-    return UndoMore(spec.undo_each, list(spec.undo_then))
 
 
 def builtin_body(word: str, body: Any) -> Any:
@@ -107,9 +92,7 @@ def compile_builtin(
     *,
     deps: tuple[int, ...],
     catalog: ToolCatalog | None = None,
-    undo: str | None = None,
-    undo_params: Mapping[str, Any] | None = None,
-    more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
+    undo: UndoOf | None = None,
     kind: Kind = "read",
 ) -> CompiledStep:
     """A built-in step of a session. Its body consists of values, too. Raises ``PlanInvalid`` as ``compile_call``.
@@ -131,7 +114,7 @@ def compile_builtin(
         tool="",
         spec=builtin_spec(word, params[word], undone=undo is not None),
         params=values,
-        rollback=None if undo is None else _rollback(key, undo, undo_params or {}, values, catalog, None, None, more),
+        rollback=None if undo is None else _rollback(key, undo._replace(params=undo.params or {}), values, catalog),
         retry=DEFAULT.retry,
         timeout_s=DEFAULT.timeout_s,
         deps=deps,
@@ -146,56 +129,48 @@ def _late(key: str, values: Template, body: Mapping[str, Any], catalog: ToolCata
     call = body.get("on_late")
     if call is None:
         return None
-    return _rollback(key, call["tool"], call.get("params") or {}, values, catalog, None, None)
+    return _rollback(key, UndoOf(call["tool"], call.get("params") or {}), values, catalog)
 
 
 def _rollback(  # noqa: PLR0917
     key: str,
-    undo: str,
-    given: Mapping[str, Any] | None,
+    undo: UndoOf,
     forward: Template,
     catalog: ToolCatalog | None,
-    registered: str | None,
-    read: CompiledRead | None,
-    more: UndoMore = UndoMore(),  # noqa: B008 - it is immutable
+    registered: UndoOf | None = None,
+    read: CompiledRead | None = None,
 ) -> CompiledRollback:
-    """The undo of a call; ``given``: its params, or None if its registration fills them in."""
-    if given is None and more.each is not None:
-        given = {}
-    spec = catalog.spec(undo) if catalog is not None else None
-    usual: Params | None = None
-    if given is None or undo == registered:
-        usual = UndoParams(
-            spec.input_schema if spec is not None else None, key, forward, None if read is None else read.params.raw
-        )
-    params = usual
-    if given is not None or params is None:
-        problems = Problems()
-        params = OwnBinder({}, problems).template(dict(given or {}), key, ("undo",), item=more.each is not None)
-        if problems:
-            problems.refuse()
+    """The undo of a call."""
+    made, *then = (_undo_call(key, call, forward, catalog, read) for call in undo.calls())
+    made.then = tuple(then)
+    made.needs_output = any(call.needs_output for call in (made, *then))
+    if undo == registered:
+        for call in (made, *then):
+            call.usual = call.params
+    elif registered is not None and undo.tool == registered.tool and registered.each is None:
+        made.usual = _undo_call(key, registered, forward, catalog, read).params
+    return made
+
+
+def _undo_call(
+    key: str, undo: UndoOf, forward: Template, catalog: ToolCatalog | None, read: CompiledRead | None
+) -> CompiledRollback:
+    spec = catalog.spec(undo.tool) if catalog is not None else None
+    problems = Problems()
+    own, each = own_params(undo, key, problems, ("undo",))
+    if each is not None and not each.places:
+        message = f"'each' of an undo binds a list: '$output.items', not {cut(undo.each, 80)}"
+        problems.add("each-invalid", ("undo", "each"), message, "bind the call's own output")
+    if problems:
+        problems.refuse()
+    params: Params = own if own is not None else usual_params(spec, key, forward, read)
     declared = spec or DEFAULT
-    each = None
-    if more.each is not None:
-        problems = Problems()
-        each = OwnBinder({}, problems).template({"each": more.each}, key, ("undo",))
-        if not each.places:
-            message = f"'each' of an undo binds a list: '$output.items', not {cut(more.each, 80)}"
-            problems.add("each-invalid", ("undo", "each"), message, "bind the call's own output")
-        if problems:
-            problems.refuse()
-    then = tuple(
-        _rollback(key, call["tool"], call.get("params") or {}, forward, catalog, None, read, UndoMore(call.get("each")))
-        for call in more.then
-    )
     return CompiledRollback(
-        tool=undo,
+        tool=undo.tool,
         spec=spec,
         params=params,
         retry=undo_retry(declared.retry),
         timeout_s=declared.timeout_s,
-        needs_output=key in params.outputs or each is not None or any(call.needs_output for call in then),
-        usual=usual if undo == registered else None,
-        then=then,
+        needs_output=key in params.outputs or each is not None,
         each=each,
     )

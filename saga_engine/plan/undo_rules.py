@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import Problem
-from saga_engine.plan import graph, schema_types
+from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.undo_calls import written_undos
 from saga_engine.plan.values import cut, json_path
+from saga_engine.plan.which_undo import EACH, registered_undo
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+    from saga_engine.plan.which_undo import UndoOf
 
 SWITCHED_OFF: Final = "undo-switched-off"
 REPLACED: Final = "undo-replaced"
@@ -30,6 +32,8 @@ REDIRECTED: Final = "undo-redirected"
 UNRELATED: Final = "undo-unrelated"
 EARLY: Final = "irreversible-early"
 
+#: What the registration of an undo may bind.
+_BOUND: Final = re.compile(r"\$(?:output|before|params|item)(?![^.\[])")
 #: Values that say nothing about which object is meant.
 _SHORT: Final = 2
 #: Parameters of an undo that only explain it.
@@ -135,18 +139,24 @@ def _rollback(step: CompiledStep, call: CompiledStep | CompiledFallback, path: P
             message = f"the rollback of step {step.key} has no value of the step, so it undoes something else"
             hint = f"bind what the step returned: $output.step_{step.key}.field"
             yield Problem(UNRELATED, json_path((*where, "params")), message, hint)
-    if spec.undo is None or not isinstance(rollback.params, Template):
+    registered = registered_undo(spec)
+    if registered is None:
         return
-    if rollback.tool != spec.undo:
-        if any(later.tool == spec.undo for later in rollback.then):
-            return  # what the tool registers is done, too
-        tools = f"{cut(spec.undo, 80)}, the undo that {cut(spec.name, 80)} registers, by {cut(rollback.tool, 80)}"
-        yield Problem(REPLACED, json_path((*place, "tool")), f"the rollback replaces {tools}", leave)
-    elif rollback.spec is not None:
-        for name, value in rollback.params.raw.items():
-            if not own.fits(name, value, rollback.spec):
-                message = f"the registered undo {cut(spec.undo, 80)} would not get this value for '{cut(name, 80)}'"
-                yield Problem(REDIRECTED, json_path((*place, "params", name)), message, leave)
+    tools = [each.tool for each in (rollback, *rollback.then)]
+    if rollback.tool != registered.tool and isinstance(rollback.params, Template):
+        if registered.tool not in tools:  # else what the tool registers is done, too
+            which = f"{cut(spec.undo, 80)}, the undo that {cut(spec.name, 80)} registers, by {cut(rollback.tool, 80)}"
+            yield Problem(REPLACED, json_path((*place, "tool")), f"the rollback replaces {which}", leave)
+        return
+    for later in registered.then or ():
+        if later["tool"] not in tools:
+            message = f"the rollback leaves out {cut(later['tool'], 80)}, which the registered undo calls as well"
+            yield Problem(REPLACED, json_path(place), message, leave)
+    if isinstance(rollback.params, Template) and not rollback.declared and rollback.spec is not None:
+        for name in own.unlike(registered, rollback):
+            where = place if name == EACH else (*place, "params", name)
+            message = f"the registered undo {cut(spec.undo, 80)} would not get this value for '{cut(name, 80)}'"
+            yield Problem(REDIRECTED, json_path(where), message, leave)
 
 
 class _Own:
@@ -177,7 +187,36 @@ class _Own:
             return True
         return _telling(value) and value in self._values
 
-    def fits(self, name: str, value: Any, undo: ToolSpec) -> bool:
+    def unlike(self, registered: UndoOf, rollback: CompiledRollback) -> Iterator[str]:
+        """The params (or the list) of a written undo for which the registered one would get other values."""
+        raw = rollback.params.raw
+        if registered.only_names:
+            assert rollback.spec is not None
+            yield from (name for name, value in raw.items() if not self._fits(name, value, rollback.spec))
+            return
+        usual = registered.params or {}
+        for name in [*raw, *(each for each in usual if each not in raw)]:
+            if name not in raw or name not in usual or self._spelt(raw[name]) != self._spelt(usual[name]):
+                yield name
+        if self._spelt(registered.each) != self._spelt(None if rollback.each is None else rollback.each.raw[EACH]):
+            yield EACH
+
+    def _spelt(self, value: Any) -> Any:
+        """A value in one spelling, whether a plan or a registration has it."""
+        if isinstance(value, Mapping):
+            return {name: self._spelt(each) for name, each in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return [self._spelt(each) for each in value]
+        if not isinstance(value, str) or (found := self._prefix.match(value) or _BOUND.match(value)) is None:
+            return value
+        rest = value[found.end() :]
+        tail = jsonpath.parse(rest) if rest else None
+        source = "$output" if found[0].startswith("$output") else found[0]
+        if isinstance(tail, jsonpath.TailFault):
+            return value
+        return source, None if tail is None else tail.path or tail.text
+
+    def _fits(self, name: str, value: Any, undo: ToolSpec) -> bool:
         """Whether the registered undo could get ``value`` as its parameter ``name``."""
         in_output = self._output is not None and schema_types.told_of(self._output, name)
         if isinstance(value, str) and self._prefix.match(value):

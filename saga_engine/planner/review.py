@@ -64,8 +64,10 @@ def review_plan(
     except PlanInvalid as error:
         return None, all_problems(error, form, check_rest)
     plan = move_irreversible_last(move_pivot_last(plan, offer, notes), offer, notes)
+    # What is checked is what is accepted, with its undos named.
+    plan = name_undos(plan, offer)
     problems = _with_rules(offer.check(plan), plan, offer, request)
-    return (plan if problems else name_undos(plan, offer)), _as_written(problems, plan, form)
+    return plan, _as_written(problems, plan, form)
 
 
 def _as_written(problems: list[Problem], plan: Plan, form: Mapping[str, Any]) -> list[Problem]:

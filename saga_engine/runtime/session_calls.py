@@ -21,9 +21,9 @@ from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledRollback
 from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.schema_types import unfillable
-from saga_engine.plan.session_steps import UndoMore, declared_more
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.values import cut, digest, json_path, plain
+from saga_engine.plan.which_undo import UndoOf, registered_undo
 
 
 class Undo(NamedTuple):
@@ -159,17 +159,17 @@ def call_record(
     problems = [
         Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)
     ]
-    undo_tool, undo_params, more = _undo_of(undo, spec)
+    meant = None if spec.effect == "read" else _undo_of(undo, spec)
+    undo_tool = None if meant is None else meant.tool
+    then = [] if meant is None else [dict(call) for call in meant.then or ()]
     undo_spec = None if undo_tool is None else catalog.spec(undo_tool)
     if undo_tool is not None and undo_spec is None:
         problems.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(undo_tool, 80)}"))
     if undo_spec is not None and undo_spec.effect == "read":
         message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
         problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
-    problems += _problems_of_more(name, more, catalog)
-    if (
-        undo_spec is not None and undo_params is None and more.each is None and spec.before is None
-    ):  # a read may have them
+    problems += _problems_of_more(name, then, catalog)
+    if meant is not None and undo_spec is not None and meant.only_names and spec.before is None:  # a read may have them
         why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
         if why:
             message = (
@@ -188,16 +188,16 @@ def call_record(
         tool=name,
         params=values,
         undo=undo_tool,
-        undo_params=undo_params,
-        undo_each=more.each,
-        undo_then=[dict(call) for call in more.then],
+        undo_params=None if meant is None or meant.params is None else plain(dict(meant.params)),
+        undo_each=None if meant is None else meant.each,
+        undo_then=then,
         irreversible=irreversible and undo_tool is None,
         read=spec.effect == "read",
         timeout_s=timeout_s,
         tool_digest=spec.digest,
         sensitive={
             each.name: list(each.sensitive)
-            for each in (spec, undo_spec, *(catalog.spec(call["tool"]) for call in more.then))
+            for each in (spec, undo_spec, *(catalog.spec(call["tool"]) for call in then))
             if each and each.sensitive
         },
     )
@@ -238,33 +238,34 @@ def _taking_back(
     return name, params, record.sensitive | ({spec.name: list(spec.sensitive)} if spec.sensitive else {})
 
 
-def _problems_of_more(name: str, more: UndoMore, catalog: ToolCatalog) -> list[Problem]:
+def _problems_of_more(name: str, then: Sequence[Mapping[str, Any]], catalog: ToolCatalog) -> list[Problem]:
     """The problems of the tools that follow the first one of an undo."""
     found: list[Problem] = []
-    for call in more.then:
+    for call in then:
         spec = catalog.spec(call["tool"])
         if spec is None:
             found.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(call['tool'], 80)}"))
         elif spec.effect == "read":
             message = f"the undo of {name}, {cut(call['tool'], 80)}, only reads, so it undoes nothing"
             found.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
-    if len(more.then) > MAX_UNDO_CALLS:
+    if len(then) > MAX_UNDO_CALLS:
         found.append(Problem("field-invalid", "$.undo", f"at most {MAX_UNDO_CALLS} calls follow the first one"))
     return found
 
 
-def _undo_of(undo: Any, spec: ToolSpec) -> tuple[str | None, dict[str, Any] | None, UndoMore]:
-    if spec.effect == "read":
-        return None, None, UndoMore()
+def _undo_of(undo: Any, spec: ToolSpec) -> UndoOf | None:
+    """The undo of a call of the tool ``spec``: what the agent says of it, or what is registered."""
+    registered = registered_undo(spec)
     if undo is None:
-        return spec.undo, plain(dict(spec.undo_params)) if spec.undo_params is not None else None, declared_more(spec)
+        return registered
     if isinstance(undo, Undo):
-        more = UndoMore(undo.each, [_call_of(each) for each in undo.then])
-        return name_of(undo.tool), None if undo.params is None else plain(dict(undo.params)), more
-    if isinstance(undo, tuple):
-        tool, params = undo
-        return name_of(tool), None if params is None else plain(dict(params)), UndoMore()
-    return name_of(undo), None, UndoMore()
+        then = tuple(_call_of(each) for each in undo.then) or None
+        said = UndoOf(name_of(undo.tool), undo.params, undo.each, then)
+    elif isinstance(undo, tuple):
+        said = UndoOf(name_of(undo[0]), undo[1])
+    else:
+        said = UndoOf(name_of(undo))
+    return said.like(registered)
 
 
 def _call_of(given: Any) -> dict[str, Any]:

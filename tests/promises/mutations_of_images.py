@@ -7,7 +7,49 @@ from tests.promises.breaking import Mutation
 _FIRST_AGAIN = (("    place = places[done]\n", "    place = places[0]\n"),)
 _OVERWRITES = (('else "drift"\n    return', 'else "undo"\n    return'),)
 
+_WHICH = "tests/test_which_undo.py::"
+
 OF_IMAGES = [
+    # 83
+    Mutation(
+        f"{_WHICH}test_a_named_undo_is_the_registered_one",
+        "a named undo forgets what the registration says of its params",
+        (("        if said.only_names and meant is not None:\n", "        if False:\n"),),
+        quick=True,
+        only="undo_params-plan",
+    ),
+    Mutation(
+        f"{_WHICH}test_a_named_undo_is_the_registered_one",
+        "an undo that an agent names forgets what the registration says of it",
+        (("    return said.like(registered)\n", "    return said\n"),),
+        only="undo_params-session",
+    ),
+    Mutation(
+        f"{_WHICH}test_a_models_plan_undoes_as_the_registration_says",
+        "a named undo forgets what the registration says of its params",
+        (("        if said.only_names and meant is not None:\n", "        if False:\n"),),
+        only="named-undo_params",
+    ),
+    Mutation(
+        f"{_WHICH}test_a_named_undo_compiles_to_the_registered_one",
+        "an undo that follows a registered one is forgotten when its tool is named",
+        (
+            (
+                "        made.then = tuple(then)\n        made.needs_output = _needs",
+                "        made.needs_output = _needs",
+            ),
+        ),
+    ),
+    Mutation(
+        f"{_WHICH}test_the_journal_says_what_a_named_undo_was_registered_with",
+        "a named undo is what the tool registers today",
+        (("registered, gone = of_slot(kept.get(slot)), of_slot", "registered, gone = declared, of_slot"),),
+    ),
+    Mutation(
+        f"{_WHICH}test_a_written_undo_is_compared_with_the_registration",
+        "what a registered undo calls as well may be left out",
+        (('        if later["tool"] not in tools:\n', "        if False:\n"),),
+    ),
     # 46
     Mutation(
         "tests/core/test_simulation.py::test_no_stranger_is_overwritten",
