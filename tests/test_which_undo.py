@@ -6,6 +6,7 @@ of their own, as where nobody names it.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from saga_engine import Coordinator, ToolContext, ToolError, ToolRegistry, Undo, tool
+from saga_engine.errors import PlanInvalid, ToolInvalid
 from saga_engine.plan.compiled import CompiledRollback
 from saga_engine.plan.compiler import check_plan, compile_plan
 from saga_engine.plan.model import load_plan
@@ -230,6 +232,105 @@ def test_a_named_undo_compiles_to_the_registered_one(
         assert compiled.undos == resumed.undos
         made.append((found, compiled.undos))
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ({"undo_params": {"id": "{{sku}}"}}, r"write \$params.sku"),
+        ({"undo_params": {"id": "${sku}"}}, r"write \$params.sku"),
+        ({"undo_params": {"id": "{sku}"}}, r"write \$params.sku"),
+        ({"undo_params": {"id": "$sku"}}, r"write \$params.sku"),
+        ({"undo_params": {"id": "$input.sku"}}, r"write \$params.sku"),
+        ({"undo_params": {"id": "$param.sku"}}, r"write \$params.sku"),
+        ({"undo_params": {"id": "$input.other"}}, "a whole text binds"),
+        ({"undo_params": {"id": "$params"}}, "a whole text binds"),
+        ({"undo_params": {"id": "$key.id"}}, "a whole text binds"),
+        ({"undo_params": {"id": "$secret.PIN"}}, "a whole text binds"),
+        ({"undo_params": {"id": "no {$output.new}"}}, "a whole text binds"),
+        ({"undo_params": {"id": "$item.name"}}, "a whole text binds"),
+        ({"undo_params": {"id": {"of": ["{{new}}"]}}}, "a whole text binds"),
+        ({"undo_params": {"id": "$output.step_1.new"}}, r"write \$output.new"),
+        ({"undo_params": {"id": "$outputs.new"}}, "a whole text binds"),
+        ({"undo_params": {"id": "$params.skus"}}, "parameters: sku"),
+        ({"undo_params": {"id": "$output.["}}, "no valid JSONPath|not valid JSONPath"),
+        ({"undo_then": [{"tool": "cancel", "params": {"id": "{{sku}}"}}]}, r"write \$params.sku"),
+        ({"undo_then": [{"tool": "cancel", "params": {"id": "$item"}}]}, "a whole text binds"),
+    ],
+)
+def test_a_registration_with_a_lookalike_is_refused(said: dict[str, Any], hint: str) -> None:
+    """A text that was meant as a binding would undo an object of that name: it is refused, with the form that binds."""
+
+    @tool(undo="cancel", **said)
+    async def put(sku: str) -> dict:
+        return {"new": sku}
+
+    with pytest.raises(ToolInvalid) as error:
+        ToolRegistry([put, World()._undoing("cancel")])
+    assert re.search(hint, f"{error.value}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["$params.sku", "$params['sku']", "$output.new", "$output", "$before.x", "$key", "costs $5", "a {b}", "[x]"],
+)
+def test_what_binds_and_what_is_meant_literally_is_accepted(value: str) -> None:
+    """The forms of a registration, and texts that nobody takes for a binding."""
+
+    @tool(undo="cancel", undo_params={"id": value})
+    async def put(sku: str) -> dict:
+        return {"new": sku}
+
+    assert ToolRegistry([put, World()._undoing("cancel")]).names()
+
+
+def put_tools(world: World) -> list[Any]:
+    """A call whose own param is that of its undo under another name."""
+
+    @tool(undo="cancel", undo_params={"id": "$params.sku"})
+    async def put(sku: str, pin: str = "") -> None: ...
+
+    @tool
+    async def fail() -> None:
+        raise ToolError("no", retryable=False)
+
+    return [put, fail, world._undoing("cancel")]
+
+
+@pytest.mark.parametrize("door", ["plan", "named", "each", "session"])
+async def test_an_undo_binds_the_param_of_its_call(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``$params.NAME`` is what the call got, for each item of a list as well; a secret is looked up again."""
+    monkeypatch.setenv("SKU", "a1")
+    world = World()
+    step: dict[str, Any] = {"step_id": "x", "tool": "put", "params": {"sku": "a1"}}
+    if door == "named":
+        step = {**step, "params": {"sku": "$secret.SKU"}, "rollback": {"tool": "cancel"}}
+    if door == "each":
+        step = {**step, "params": {"sku": "$item"}, "each": {"of": ["b2", "a1"]}}
+    async with Coordinator.open("memory://", put_tools(world), settings=None) as c:
+        if door == "session":
+            async with c.session("s") as session:
+                await session.call("put", {"sku": "a1"})
+                await session.rollback()
+        else:
+            result = await c.run({"steps": [step, PIVOT]})
+            assert (result.status, result.report["clean"]) == ("COMPENSATED", True)
+            assert '"a1"' not in str(await c.history(result.saga_id)) or door != "named"
+    assert world.calls == (["cancel a1", "cancel b2"] if door == "each" else ["cancel a1"])
+
+
+async def test_an_undo_that_binds_a_param_which_the_call_lacks_is_refused() -> None:
+    """Before the call is made, in a plan and in a session: afterwards nothing could undo it."""
+
+    @tool(undo="cancel", undo_params={"id": "$params.pin"})
+    async def put(sku: str, pin: str = "") -> None: ...
+
+    async with Coordinator.open("memory://", [put, World()._undoing("cancel")], settings=None) as c:
+        plan = {"steps": [{"step_id": "x", "tool": "put", "params": {"sku": "a1"}}]}
+        assert [each.code for each in c.check(plan)] == ["undo-unfillable"]
+        async with c.session("s") as session:
+            with pytest.raises(PlanInvalid, match="which the call lacks"):
+                await session.call("put", {"sku": "a1"})
 
 
 def test_the_journal_says_what_a_named_undo_was_registered_with() -> None:

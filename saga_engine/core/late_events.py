@@ -18,8 +18,9 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Made
 from saga_engine.core.waits import Came
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.bindings import Binder, OwnBinder, Template
+from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.compiled import WithoutList
+from saga_engine.plan.own_binder import OwnBinder
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.values import cut, digest
 from saga_engine.plan.wait import several

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
 
-Source = Literal["output", "input", "saga", "key", "secret", "before", "item", "index", "end"]
+Source = Literal["output", "input", "saga", "key", "secret", "before", "item", "index", "end", "params"]
 
 _WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
 _EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
@@ -36,7 +36,6 @@ _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+
 _ID = re.compile(r"\.([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _NAME = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]{0,127})\Z")
-_OWN = re.compile(r"\$(output|before)(?![^.\[])")
 _LONGEST = MAX_TAIL_CHARS + 200
 
 _FORMS = {
@@ -78,7 +77,7 @@ class Place(NamedTuple):
     optional: bool = False
 
 
-class _Node(Protocol):
+class Node(Protocol):
     """A part of a template with a binding at or below it."""
 
     def get(self, scope: Scope) -> Any:
@@ -90,7 +89,7 @@ class _Node(Protocol):
         ...
 
 
-class _Within:
+class Within:
     """A value, or a part of it, that replaces a binding."""
 
     __slots__ = ("_path", "_step", "_tail", "_text")
@@ -102,7 +101,8 @@ class _Within:
         # The common case is a plain chain, with or without a tail.
         self._path = () if place.tail is None else None if place.tail.selectors else place.tail.path
 
-    def _find(self, value: Any) -> Any:
+    def find(self, value: Any) -> Any:
+        """The part of a value that is bound. Raises ``BindingUnresolved``."""
         try:
             if self._path is not None:
                 return jsonpath.follow(value, self._path)
@@ -118,73 +118,74 @@ class _Within:
             ) from None
 
     def sample(self, inputs: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """The binding as it is written: the input says nothing of it."""
         return self._text
 
 
-class _Output(_Within):
+class _Output(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> Any:
-        return self._find(scope.output(self._step))
+        return self.find(scope.output(self._step))
 
 
-class _Before(_Within):
+class _Before(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> Any:
-        return self._find(scope.before(self._step))
+        return self.find(scope.before(self._step))
 
 
-class _Input(_Within):
+class _Input(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> Any:
-        return self._find(scope.input)
+        return self.find(scope.input)
 
     def sample(self, inputs: Mapping[str, Any]) -> Any:
         try:
-            return self._find(inputs)
+            return self.find(inputs)
         except BindingUnresolved:
             # The check of the bindings reports it with all others.
             return self._text
 
 
-class _End(_Within):
+class _End(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> Any:
-        return self._find(scope.end)
+        return self.find(scope.end)
 
 
-class _SagaId(_Within):
+class _SagaId(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> str:
         return scope.saga_id
 
 
-class _Key(_Within):
+class _Key(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> str:
         return scope.key(self._step)
 
 
-class _Secret(_Within):
+class _Secret(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> str:
         return scope.secret(self._step)
 
 
-class _Item(_Within):
+class _Item(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> Any:
-        return self._find(scope.item)
+        return self.find(scope.item)
 
 
-class _Index(_Within):
+class _Index(Within):
     __slots__ = ()
 
     def get(self, scope: Scope) -> int:
@@ -198,7 +199,8 @@ _NODES: dict[Source, type[_Bound]] = {
 }  # fmt: skip
 
 
-def _bound(place: Place) -> _Bound:
+def bound_node(place: Place) -> _Bound:
+    """The node of a binding."""
     return _NODES[place.source](place)
 
 
@@ -236,7 +238,7 @@ class _Object:
 
     __slots__ = ("_raw", "nodes")
 
-    def __init__(self, raw: dict[str, Any], nodes: dict[str, _Node]) -> None:
+    def __init__(self, raw: dict[str, Any], nodes: dict[str, Node]) -> None:
         self._raw = raw
         self.nodes = nodes
 
@@ -255,7 +257,7 @@ class _Array:
 
     __slots__ = ("_nodes", "_raw")
 
-    def __init__(self, raw: list[Any], nodes: dict[int, _Node]) -> None:
+    def __init__(self, raw: list[Any], nodes: dict[int, Node]) -> None:
         self._raw = raw
         self._nodes = nodes
 
@@ -277,7 +279,7 @@ class _First:
 
     __slots__ = ("_literal", "_nodes", "_raw")
 
-    def __init__(self, raw: dict[str, Any], nodes: Sequence[_Node], literal: list[Any]) -> None:
+    def __init__(self, raw: dict[str, Any], nodes: Sequence[Node], literal: list[Any]) -> None:
         self._raw = raw
         self._nodes = nodes
         self._literal = literal
@@ -354,7 +356,7 @@ class Template:
                     continue
         return found
 
-    def secret_nodes(self) -> dict[str, tuple[_Node, frozenset[str]]]:
+    def secret_nodes(self) -> dict[str, tuple[Node, frozenset[str]]]:
         """The top-level params that need a secret: how to resolve each, and the names of its secrets."""
         if self._root is None or not self.secrets:
             return {}
@@ -379,11 +381,11 @@ class Binder:
     def __init__(self, keys: Mapping[str, int], problems: Problems, *, end: bool = False) -> None:
         """``end``: the params are resolved at the end of the saga, so ``$end`` binds."""
         self._keys = keys
-        self._problems = problems
+        self.problems = problems
         self._end = end
         self._complex: set[str] = set()
         self._count = 0
-        self._item = False
+        self.item = False
 
     def template(self, raw: dict[str, Any], own: str, path: Path, *, item: bool = False) -> Template:
         """The template of ``raw``, which stands at ``path`` in the plan and belongs to the step with key ``own``.
@@ -391,23 +393,23 @@ class Binder:
         ``item``: it is resolved for each item of a list, so ``$item`` and ``$index`` bind.
         """
         places: list[Place] = []
-        self._item = item
+        self.item = item
         before = self._count
         root = self._object(raw, own, path, (), places)
         if before <= MAX_BINDINGS < self._count:
             message = f"the plan has more than {MAX_BINDINGS} bindings"
-            self._problems.add("limit-bindings", path, message, "let a tool pass the values on")
+            self.problems.add("limit-bindings", path, message, "let a tool pass the values on")
         return Template(raw, root, tuple(places))
 
     def _object(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> _Object | None:
-        nodes: dict[str, _Node] = {}
+        nodes: dict[str, Node] = {}
         for key, value in raw.items():
             node = self._node(value, own, base, (*path, key), places)
             if node is not None:
                 nodes[key] = node
         return _Object(raw, nodes) if nodes else None
 
-    def _node(self, value: Any, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
+    def _node(self, value: Any, own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
         """A node for a value with bindings, ``None`` for one without. The parser has already bounded the depth."""
         if isinstance(value, str):
             return self._text(value, own, base, path, places) if "$" in value else None
@@ -425,23 +427,23 @@ class Binder:
             return _Array(value, nodes) if nodes else None
         return None
 
-    def _first(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
+    def _first(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
         """Each value but the last must bind: after a literal, which is always there, nothing can follow."""
         values = raw[FIRST]
         sound = len(raw) == 1 and isinstance(values, list) and len(values) > 1
-        found = self._problems.count
+        found = self.problems.count
         inner: list[Place] = []
         nodes = (
             [self._node(value, own, base, (*path, FIRST, at), inner) for at, value in enumerate(values)]
             if sound
             else []
         )
-        if self._problems.count > found:
+        if self.problems.count > found:
             return None
         if not sound or any(node is None for node in nodes[:-1]):
             message = f"'{FIRST}' takes a list of bindings, of which the last may be a literal"
             hint = f'write {{"{FIRST}": ["$output.step_1.ref", null]}}'
-            self._problems.add("binding-malformed", (*base, *path), message, hint)
+            self.problems.add("binding-malformed", (*base, *path), message, hint)
             return None
         # The schema of a tool knows the place of the whole alone.
         last = (*path, FIRST, len(values) - 1)
@@ -450,7 +452,7 @@ class Binder:
         ]
         return _First(raw, [node for node in nodes if node is not None], values[-1:] if nodes[-1] is None else [])
 
-    def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
+    def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
         if self._count > MAX_BINDINGS:
             return None
         try:
@@ -458,19 +460,19 @@ class Binder:
             if whole is not None and len(whole[1]) == 1:
                 place = self._parse(text, own, path, embedded=False)
                 places.append(place)
-                return _bound(place)
+                return bound_node(place)
             start = text[1:] if whole is not None else text
             pieces = list(self._pieces(start, own, path))
         except _Malformed as malformed:
             code, message, hint = malformed.fault
-            self._problems.add(code, (*base, *path), f"{cut(text, 120)}: {message}", hint)
+            self.problems.add(code, (*base, *path), f"{cut(text, 120)}: {message}", hint)
             return None
         found = [piece for piece in pieces if isinstance(piece, Place)]
         if not found:
             literal = "".join(piece for piece in pieces if isinstance(piece, str))
             return _Literal(literal) if literal != text else None
         places.extend(found)
-        return _Text(text, [piece if isinstance(piece, str) else _bound(piece) for piece in pieces])
+        return _Text(text, [piece if isinstance(piece, str) else bound_node(piece) for piece in pieces])
 
     def _pieces(self, text: str, own: str, path: Path) -> Iterator[str | Place]:
         """The literal parts of a text and the bindings embedded in it, in order."""
@@ -509,12 +511,12 @@ class Binder:
             if name is None:
                 raise self._malformed(source, embedded=embedded)
             return Place(path, source, name[1], None, embedded, text)
-        if source == "before" or (source == "item" and self._item):
+        if source == "before" or (source == "item" and self.item):
             if rest and not rest.startswith((".", "[")):
                 raise self._malformed(source, embedded=embedded)
             of = own if source == "before" else ""
             return Place(path, source, of, self._tail(rest) if rest else None, embedded, text)
-        if source in {"item", "index"} and not self._item:
+        if source in {"item", "index"} and not self.item:
             hint = (
                 f"it binds in a step with 'each', whose conditions on items are the 'when' inside of 'each', and in "
                 f"'of' and 'where' of a computation; for a literal '${source}' write '$${source}'"
@@ -538,8 +540,8 @@ class Binder:
         # A plan may itself contain a step with the id 'step_1'.
         key = next((key for key in (step[1], f"step_{step[1]}") if key in self._keys), None)
         if key is None:
-            known = list(self._keys) if not self._problems.full() else []
-            near = self._problems.did_you_mean(step[1], known) or known_names(known, "steps")
+            known = list(self._keys) if not self.problems.full() else []
+            near = self.problems.did_you_mean(step[1], known) or known_names(known, "steps")
             raise _Malformed(jsonpath.TailFault("binding-unknown-step", f"there is no step {step[1]}", near))
         return Place(path, "output", key, self._tail(tail) if tail else None, embedded, text)
 
@@ -552,7 +554,7 @@ class Binder:
         tail = self._tail(rest) if rest else None
         field = tail.path[0] if tail is not None and tail.path else ""
         if field and field not in END_FIELDS:
-            hint = self._problems.did_you_mean(str(field), END_FIELDS) or known_names(END_FIELDS, "fields of $end")
+            hint = self.problems.did_you_mean(str(field), END_FIELDS) or known_names(END_FIELDS, "fields of $end")
             raise _Malformed(jsonpath.TailFault("binding-path-absent", f"$end has no field {cut(field, 64)}", hint))
         return Place(path, "end", "", tail, embedded, text)
 
@@ -572,29 +574,3 @@ class Binder:
         braces = "" if embedded else "; inside a text put it in braces"
         hint = f"{_FORMS[source]}{braces}; for a literal '${source}' write {literal}"
         return _Malformed(jsonpath.TailFault("binding-malformed", "it is not a valid binding", hint))
-
-
-class OwnBinder(Binder):
-    """Compiles the params of the undo of a session's call: values, except where a whole text binds.
-
-    ``$output``, with or without a path, is the call's own output, ``$before`` the value before the call, ``$key`` its
-    idempotency key. An undo that binds only the key needs no output, so it can undo a call in doubt.
-    """
-
-    def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
-        if text == "$key":
-            place = Place(path, "key", own, None, embedded=False, text=text)
-        elif self._item and (text == "$index" or re.match(r"\$item(?![^.\[])", text)):
-            return super()._text(text, own, base, path, places)
-        elif (own_value := _OWN.match(text)) is None:
-            return None
-        else:
-            source: Source = own_value[1]  # type: ignore[assignment]
-            rest = text[own_value.end() :]
-            tail = jsonpath.parse(rest) if rest else None
-            if isinstance(tail, jsonpath.TailFault):
-                self._problems.add(tail.code, base, f"{cut(text, 120)}: {tail.message}", tail.hint)
-                return None
-            place = Place(path, source, own, tail, embedded=False, text=text)
-        places.append(place)
-        return _bound(place)

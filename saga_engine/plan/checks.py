@@ -18,6 +18,7 @@ from saga_engine.plan.problems import known_names
 from saga_engine.plan.step_options import check_options
 from saga_engine.plan.values import cut, printable
 from saga_engine.plan.wait import check_late
+from saga_engine.plan.which_undo import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -184,6 +185,9 @@ def _check_undo_call(made: Draft, call: Serving, undo: CompiledRollback, path: P
     elif isinstance(undo.params, Template):
         params = (*place, "params") if written else tool
         _check_before_bindings(made, call, undo.params, params)
+        for one in lacking(undo.params, call.params):
+            message = f"{cut(one.text, 120)}: the call of {cut(call.tool, 80)} has no such param"
+            made.problems.add("undo-unfillable", (*params, *one.path), message, "give it, or write a rollback")
         _check_params(made, undo.spec, undo.params, params)
     elif call.spec is not None and call.before is None:
         _check_undo(made, path, call.spec, call.params, undo.spec)

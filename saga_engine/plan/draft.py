@@ -458,7 +458,7 @@ class _Drafter:
     ) -> CompiledRollback:
         spec = self._spec(undo.tool)
         known = spec or DEFAULT
-        params, each = own_params(undo, step.key, self._made.problems, path)
+        params, each = own_params(undo, step.key, of.params, self._made.problems, path)
         usual: Params = usual_params(spec, step.key, of.params, of.before) if params is None else params
         declared = "" if slot == undo.tool else slot
         return CompiledRollback(

@@ -7,7 +7,7 @@ because the text may be meant literally. Each finding has the correct spelling i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from saga_engine.errors import Problem
@@ -23,7 +23,7 @@ MAX_FOUND: Final = 50
 _MAX_TEXT: Final = 20_000
 
 _CLOCK: Final = "today|now|date|time|timestamp|uuid|tomorrow|yesterday|current_?date|current_?time"
-_WORDS: Final = "outputs?|inputs?|steps?|secrets?|saga|results?"
+_WORDS: Final = "outputs?|inputs?|steps?|secrets?|saga|results?|params?"
 _REAL: Final = re.compile(
     r"\{\$+(?:output|input|saga|key|secret|item|index|end)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*\}"
 )
@@ -55,6 +55,10 @@ _ITEM: Final = re.compile(r"(?:items?|each|element|row|this|loop\.item)(?=[.\[]|
 _INDEX: Final = re.compile(r"(?:index|i|loop\.index0?)")
 _LISTED: Final = r"(?:items|each|element|row|this|loop\.(?:item|index0?))(?:[.\[][\w.\[\]'\"-]*)?"
 _OF_ITEM: Final = (re.compile(rf"\{{\$({_LISTED})\}}"), re.compile(rf"(?<![\w$])\$({_LISTED})(?!\w)"))
+#: What the registration of an undo may bind, as a whole text; and a step's output as a plan binds it.
+_OF_UNDO: Final = re.compile(r"\$(?:(?:output|before)(?![^.\[])|params[.\[]|key\Z|(item)(?![^.\[])|(index)\Z)")
+_OF_PLAN: Final = re.compile(r"\$output\.step_[A-Za-z0-9_-]+((?:[.\[].*)?)\Z", re.DOTALL)
+_UNDO_HINT: Final = "a whole text binds: $output.FIELD, $params.NAME of the call, $before.FIELD or $key"
 _VARIABLE: Final = re.compile(r"\$([\w-]+)")
 _TAIL: Final = re.compile(r"[.\[][\w.\[\]'\"-]*")
 
@@ -89,6 +93,33 @@ def find_lookalikes(plan: Plan, others: Sequence[str] = ()) -> list[Lookalike]:
                     hint = _hint(binding, meant, whole=wrong == text)
                     found.append(Lookalike(Problem(CODE, json_path(path), message, hint), wrong, binding))
     return found
+
+
+def own_lookalikes(value: Any, own: Collection[str], path: Path, *, listed: bool) -> Iterator[tuple[Path, str, str]]:
+    """The texts in what a tool says of its undo that are no bindings there: their places, the texts, and the cures.
+
+    ``own``: the names of the tool's params. ``listed``: the undo has a list, whose items bind.
+    """
+    for text, place in _texts(value, path):
+        found = _OF_UNDO.match(text)
+        if found is not None and (listed or not (found[1] or found[2])):
+            plan_form = _OF_PLAN.match(text)
+            if plan_form is not None:
+                yield place, text, f"write $output{plan_form[1]}: it is the call's own output"
+            continue
+        names = "|".join(map(re.escape, own))
+        named = re.fullmatch(rf"\$?\{{?\s*({names})\s*\}}?", text) if own and text[:1] in "${" else None
+        wrong = (
+            text == "$params"
+            or _WHOLE.match(text)
+            or _REAL.search(text)
+            or named
+            or next(_suspects(text, [*own]), None)
+        )
+        if wrong:
+            meant = re.search(rf"(?<![\w.])(?:input\.|params?\.)?({names})(?!\w)", text) if own else None
+            hint = f"write $params.{meant[1]}" if meant is not None else _UNDO_HINT
+            yield place, text, hint
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[str, Path]]:

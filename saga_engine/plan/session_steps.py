@@ -157,7 +157,7 @@ def _undo_call(
 ) -> CompiledRollback:
     spec = catalog.spec(undo.tool) if catalog is not None else None
     problems = Problems()
-    own, each = own_params(undo, key, problems, ("undo",))
+    own, each = own_params(undo, key, forward, problems, ("undo",))
     if each is not None and not each.places:
         message = f"'each' of an undo binds a list: '$output.items', not {cut(undo.each, 80)}"
         problems.add("each-invalid", ("undo", "each"), message, "bind the call's own output")

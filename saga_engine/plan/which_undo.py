@@ -7,15 +7,17 @@ of it: its params, its list, and the calls that follow.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from saga_engine.plan.bindings import OwnBinder, Template
+from saga_engine.plan.bindings import Template
+from saga_engine.plan.own_binder import OwnBinder
 from saga_engine.plan.undo_params import UndoParams
 
 if TYPE_CHECKING:
+    from saga_engine.plan.bindings import Place
     from saga_engine.plan.compiled import CompiledRead, Params
     from saga_engine.plan.model_parts import UndoCalls
     from saga_engine.plan.problems import Path, Problems
@@ -89,16 +91,26 @@ def of_slot(slot: str | None) -> UndoOf | None:
     return UndoOf(first["tool"], first.get("params"), first.get(EACH), then)
 
 
-def own_params(undo: UndoOf, key: str, problems: Problems, path: Path) -> tuple[Template | None, Template | None]:
-    """The params and the list of an undo that binds the output, the key and the before-image of its own call.
+def own_params(
+    undo: UndoOf, key: str, forward: Params, problems: Problems, path: Path
+) -> tuple[Template | None, Template | None]:
+    """The params and the list of an undo that binds what its own call got and returned, its key and its before-image.
 
     No params: ``UndoParams`` fills them in.
     """
-    binder, listed = OwnBinder({}, problems), undo.each is not None
+    binder, listed = OwnBinder({}, problems, forward if isinstance(forward, Template) else None), undo.each is not None
     params = None
     if undo.params is not None or listed:
         params = binder.template(dict(undo.params or {}), key, path, item=listed)
     return params, binder.template({EACH: undo.each}, key, path) if listed else None
+
+
+def lacking(params: Params, forward: Params) -> Iterator[Place]:
+    """The bindings of an undo to params that its call does not have."""
+    for place in params.places if isinstance(params, Template) else ():
+        name = place.tail.path[:1] if place.source == "params" and place.tail is not None else ()
+        if name and name[0] not in forward.raw:
+            yield place
 
 
 def in_plan(value: Any, key: str) -> Any:

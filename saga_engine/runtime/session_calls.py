@@ -23,7 +23,7 @@ from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.values import cut, digest, json_path, plain
-from saga_engine.plan.which_undo import UndoOf, registered_undo
+from saga_engine.plan.which_undo import UndoOf, lacking, registered_undo
 
 
 class Undo(NamedTuple):
@@ -201,9 +201,17 @@ def call_record(
             if each and each.sensitive
         },
     )
-    # Compiled once to find faults: an invalid path in the undo's params must not be recorded.
-    Growth.call_of(made, 0, {}, catalog)
+    _require_bound(made, catalog)
     return made
+
+
+def _require_bound(made: r.CallAdded, catalog: ToolCatalog) -> None:
+    """Refuse a call whose undo binds what it cannot have: an invalid path, or a param that the call lacks."""
+    step = Growth.call_of(made, 0, {}, catalog)
+    for call in () if step.rollback is None else step.rollback.calls():
+        for place in lacking(call.params, step.params):
+            message = f"the undo {cut(call.tool, 80)} binds {cut(place.text, 120)}, which the call lacks"
+            raise PlanInvalid([Problem("undo-unfillable", "$.undo", message, "give the param, or undo=(TOOL, {…})")])
 
 
 def with_undo(record: r.CallAdded, undo: tuple[Any, Mapping[str, Any]], catalog: ToolCatalog) -> r.CallAdded:

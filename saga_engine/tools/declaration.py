@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from saga_engine.errors import ToolError, ToolInvalid
 from saga_engine.plan.absence import read_absence
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.limits import MAX_UNDO_CALLS
+from saga_engine.plan.lookalikes import own_lookalikes
+from saga_engine.plan.problems import Path, Problems
 from saga_engine.plan.redacted import fault_of
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
+from saga_engine.plan.values import cut, json_path
+from saga_engine.plan.which_undo import UndoOf, own_params
 from saga_engine.tools.limits import parse_rate, template_fields
 from saga_engine.tools.options import LINKS
 
@@ -257,6 +262,30 @@ def _refuse_bad_undo(name: str, options: Mapping[str, Any]) -> None:
     for each in (options["undo_each"], *(call.get("each") for call in then)):
         if each is not None and not (isinstance(each, str) and _OWN_LIST.match(each)):
             refuse(name, f"undo_each={each!r} binds no list", "bind a list: '$output.items' or '$before.items'")
+
+
+def refuse_lookalikes(name: str, options: Mapping[str, Any], own: Collection[str] | None) -> None:
+    """Refuse what an undo is called with if it looks like a binding and is none: it would go out as it is written.
+
+    ``own``: the names of the tool's params; None: any.
+    """
+    calls: list[tuple[Path, Any, Any]] = [(("undo_params",), options["undo_params"], options["undo_each"])]
+    for number, call in enumerate(options["undo_then"]):
+        calls.append((("undo_then", number, "params"), call.get("params"), call.get("each")))
+    for path, params, each in calls:
+        for place, text, hint in own_lookalikes(params or {}, own or (), path, listed=each is not None):
+            refuse(
+                name, f"{json_path(place)[2:]}={cut(text, 120)} is not a binding; the undo would get it as it is", hint
+            )
+        problems = Problems()
+        made, of = own_params(UndoOf("", params or {}, each), "", Template({}, None, ()), problems, path)
+        for problem in problems.listed():
+            refuse(name, f"{json_path(path)[2:]}: {problem.message}", problem.hint)
+        for bound in [*(made.places if made else ()), *(of.places if of else ())]:
+            wanted = bound.tail.path[0] if bound.source == "params" and bound.tail and bound.tail.path else None
+            if wanted is not None and own is not None and wanted not in own:
+                known = ", ".join(sorted(own)) or "none"
+                refuse(name, f"{bound.text} names {wanted!r}, which is no parameter", f"parameters: {known}")
 
 
 def _refuse_bad_images(name: str, options: Mapping[str, Any]) -> None:

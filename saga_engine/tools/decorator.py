@@ -13,7 +13,7 @@ from saga_engine.errors import ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
 from saga_engine.plan.values import digest
-from saga_engine.tools.declaration import refuse, refuse_contradictions, signs, undo_calls
+from saga_engine.tools.declaration import refuse, refuse_contradictions, refuse_lookalikes, signs, undo_calls
 from saga_engine.tools.docstrings import read_docstring
 from saga_engine.tools.limits import template_fields
 from saga_engine.tools.options import LINKS, OPTIONS, PLAIN, FailedCheck, PlainOptions, ToolOptions, refuse_unknown
@@ -131,6 +131,7 @@ class Tool(PlainOptions, Generic[P, R]):
             if signature.accepts is not None and hidden not in signature.accepts:
                 known = ", ".join(sorted(signature.accepts)) or "none"
                 refuse(self.name, f"sensitive names {hidden!r}, which is no parameter", f"parameters: {known}")
+        refuse_lookalikes(self.name, self.options(), signature.accepts)
         templates = (self.resource,) if isinstance(self.resource, str) else self.resource
         if templates is None or callable(templates) or signature.accepts is None:
             return signature

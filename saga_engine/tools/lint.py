@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from saga_engine.plan.schema_types import told_of, unfillable
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.plan.which_undo import registered_undo
 from saga_engine.tools.tool_search import words
 
 Severity = Literal["error", "warning", "hint"]
@@ -199,7 +200,8 @@ def _restorable(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
 def _fillable(spec: ToolSpec, catalog: ToolCatalog) -> Iterator[Finding]:
     """The registered undo gets its params by name, from the params of the call and from its output."""
     undo = None if spec.undo is None else catalog.spec(spec.undo)
-    if undo is None or spec.before is not None:
+    registered = registered_undo(spec)
+    if undo is None or spec.before is not None or registered is None or not registered.only_names:
         return
     properties = spec.input_schema.get("properties")
     given = list(properties) if isinstance(properties, dict) else []

@@ -125,6 +125,8 @@ class ToolRegistry:
         for name, links in self._links.items():
             if "undo" not in links or "before" in links:
                 continue  # what the before-image has is known only when it is read
+            if self._tools[name].undo_params is not None or self._tools[name].undo_each is not None:
+                continue  # they say what it gets
             forward, undo = self._tools[name].signature, self._tools[links["undo"]].signature
             if undo.input_schema.get("required"):
                 continue  # A missing required param is found when a plan is checked, or at the undo.

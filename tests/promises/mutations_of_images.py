@@ -50,6 +50,17 @@ OF_IMAGES = [
         "what a registered undo calls as well may be left out",
         (('        if later["tool"] not in tools:\n', "        if False:\n"),),
     ),
+    # 84
+    Mutation(
+        f"{_WHICH}test_a_registration_with_a_lookalike_is_refused",
+        "a text that resembles a binding is registered",
+        (("        if wrong:\n            meant = re.search(", "        if False:\n            meant = re.search("),),
+    ),
+    Mutation(
+        f"{_WHICH}test_an_undo_binds_the_param_of_its_call",
+        "an undo gets the marker of a secret in place of the secret",
+        (("        self._secret = {name: nodes[name][0]} if name in nodes else {}\n", "        self._secret = {}\n"),),
+    ),
     # 46
     Mutation(
         "tests/core/test_simulation.py::test_no_stranger_is_overwritten",
