@@ -18,12 +18,15 @@ unexport PYTHONDONTWRITEBYTECODE
 LOCKING := --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-annotate --no-emit-index-url --no-emit-find-links
 LOCK := $(BIN)/uv pip compile pyproject.toml $(LOCKING)
 LOCK_TOOLS := $(BIN)/uv pip compile $(LOCKING)
-# Two workers for each of two cores: many tests wait for a child process or for a lease. A file stays with one worker, so that
-# what its tests share (a server, a built wheel) is made once; tests/conftest.py puts the longest files first.
+# More workers than cores: some tests wait for a child process or for a lease. A file stays with one worker, so that what its
+# tests share (a server, a built wheel) is made once; tests/conftest.py puts the longest files first.
+WORKERS := --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
-PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= --tier desk -n 3 $(WORKERS)
+REST_ARGS ?= --tier rest -n 4 $(WORKERS)
+QUICK_ARGS ?= --tier quick -n 2 $(WORKERS)
 
-.PHONY: help venv mcp-servers ts-client lock demo test test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,8 +99,15 @@ lock: venv ## renew requirements/*.txt: the versions and hashes that CI and cont
 demo: $(DEMO_STAMP) ## the article's plan under good and bad luck, in less than a minute
 	@$(BIN)/python examples/booking/demo.py
 
-test: venv ## all tests in their short forms
+# Which test runs where: tests/tiers.py, as a table in tests/README.md.
+quick: venv ## the inner loop, a minute: plan, core, API, and the command line's first steps
+	@$(BIN)/python -m pytest $(QUICK_ARGS)
+
+test: venv ## every suite in the short form that a desk runs, in less than five minutes
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-rest: venv ## what CI runs beside `make test`: clusters, browsers, Temporal, the site, programs of others
+	@$(BIN)/python -m pytest $(REST_ARGS)
 
 # The long forms stand in few files, so each worker takes tests from wherever some are left. For one: make test-long
 # LONG_ARGS='-n 0 tests/kill/test_matrix.py -k again_anywhere'
@@ -144,8 +154,10 @@ $(LLM_STAMP):
 	@cp $(LLM)/src/build/bin/llama-server $(LLM_BIN)/ && rm -rf $(LLM)/src
 	@touch $(LLM_STAMP)
 
-# The tests come last: their closing line is the last one printed.
-check: lint types doors test-newest test ## what CI runs: format, lint, types, doors, the core on the newest Python, then all tests
+# tests/stages.py has the stages, times each, and holds `make test` to its budget of CPU. The tests come last: pytest's closing
+# line is the last one printed.
+check: venv ## what CI runs: format, lint, types, doors, the core on the newest Python, then all tests
+	@$(BIN)/python -m tests.stages
 
 lint: venv ## ruff
 	@$(BIN)/ruff format --check .

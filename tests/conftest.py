@@ -17,6 +17,8 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests import tiers
+
 # How long an example takes says nothing of the engine: a slow machine fails no test.
 settings.register_profile("saga", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A mutant is caught or not: its example need not be made small.
@@ -28,6 +30,7 @@ settings.load_profile("saga")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long forms too")
+    parser.addoption("--tier", choices=tiers.TIERS, help="what tests/tiers.py chooses; without it, all")
     parser.addoption("--accept-transcripts", action="store_true", help="write what the command line prints now")
     parser.addoption("--accept-pictures", action="store_true", help="make the pictures of docs/console.md anew")
 
@@ -132,7 +135,30 @@ LONGEST = (
 _PLACES = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of which nothing would run is not imported."""
+    tier = config.getoption("--tier")
+    if tier is None or collection_path.suffix != ".py" or not collection_path.is_relative_to(tiers.TESTS):
+        return None
+    return None if tiers.imported(tier, collection_path.relative_to(tiers.TESTS).as_posix()) else True
+
+
+def _choose(tier: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        name = item.path.relative_to(tiers.TESTS).as_posix()
+        case = item.nodeid.partition("::")[2]
+        wanted = tiers.runs(tier, name, case, [mark.name for mark in item.iter_markers()])
+        (chosen if wanted else others).append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+    items[:] = chosen
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (tier := config.getoption("--tier")) is not None:
+        _choose(tier, config, items)
     # The others come in an order that mixes those that wait (on clusters, leases, Temporal) with those that calculate.
     items.sort(key=lambda item: (_PLACES.get(item.path, len(LONGEST)), crc32(item.path.name.encode())))
     if config.getoption("--long"):

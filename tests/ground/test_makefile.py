@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stages
 from tests.conftest import LONGEST
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +48,16 @@ def test_an_old_python_is_named_and_refused(tmp_path: Path) -> None:
 
 def test_check_ends_with_the_tests() -> None:
     """CI reads the last line: it must be pytest's."""
-    done = _make("--dry-run", "check", "VENV=.venv-that-is-not-there")
+    assert _make("--dry-run", "check").stdout.strip().splitlines()[-1].endswith("-m tests.stages")
+    done = _make("--dry-run", stages.LAST, "VENV=.venv-that-is-not-there")
     assert "pytest" in done.stdout.strip().splitlines()[-1]
+
+
+def test_each_stage_is_a_target() -> None:
+    """``make check`` runs what one can run alone, under the same name."""
+    targets = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert targets is not None
+    assert {*stages.STAGES, stages.LAST} <= set(targets[1].split())
 
 
 def test_ci_is_a_script_that_bash_can_read() -> None:

@@ -186,7 +186,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--write", action="store_true", help="write tests/promises/README.md")
     parser.add_argument("--limit-s", type=int, default=300, help="the time for one mutation (default: 300)")
     parser.add_argument("--part", default="", help="only the mutations whose name has this text")
-    parser.add_argument("pytest", nargs="*", help="what make test gives to pytest to choose the tests; after --")
+    parser.add_argument(
+        "pytest",
+        nargs="*",
+        default=["--tier", "desk"],
+        help="what chooses the tests of make test, for pytest; after --",
+    )
     options: Any = parser.parse_args(argv)
     sight = look(desk(options.pytest), dry=options.dry, limit_s=options.limit_s, part=options.part)
     if options.write:

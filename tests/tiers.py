@@ -1,0 +1,228 @@
+"""Where each test runs, and why: what ``make quick``, ``make test`` and ``make check`` choose.
+
+*The desk* (``--tier desk``, ``make test``) has a short form of every suite and ends within five minutes. *The rest*
+(``--tier rest``) is what ``make check`` adds, in CI. *Quick* (``--tier quick``, ``make quick``) is the inner loop. Without
+``--tier`` pytest runs whatever it is given.
+
+A test is at the desk unless a row of ``ELSEWHERE`` names its file or folder. ``keep`` is an expression as of ``-k``, over
+the id of a case, which chooses the cases that stay; where it is empty, nothing does, and the desk does not even import
+the file. Marks that need a program of the system (``OF_THE_SYSTEM``) are for CI wherever they stand.
+
+``python -m tests.tiers --write`` writes the table of ``tests/README.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from _pytest.mark.expression import Expression
+
+TESTS: Final = Path(__file__).parent
+PAGE: Final = TESTS / "README.md"
+TIERS: Final = ("quick", "desk", "rest")
+
+#: Marks of tests that drive a program of the system, so that a desk without it loses nothing.
+OF_THE_SYSTEM: Final = ("debian_redis", "chromium")
+
+#: What the inner loop runs.
+QUICK: Final = (
+    "plan",
+    "core/test_codec.py",
+    "core/test_fold.py",
+    "core/test_lists.py",
+    "core/test_parallel_limit.py",
+    "core/test_settling.py",
+    "core/test_state.py",
+    "core/test_transitions.py",
+    "scenarios",
+    "test_api.py",
+    "test_sessions.py",
+    "cli/test_flows.py",
+    "cli/test_startup.py",
+)
+
+
+#: Rooms of which the desk runs nothing, because each of their tests needs what a desk may lack.
+WITHOUT: Final = ("agents", "deploy", "llm")
+
+
+class Row(NamedTuple):
+    """A file or folder of which the desk runs only a part."""
+
+    place: str
+    why: str
+    keep: str = ""
+
+
+_CLUSTERS: Final = "starts clusters or sentinels of six processes"
+_TEMPORAL: Final = "starts a server of Temporal"
+_PROCESSES: Final = "starts process after process"
+_BROWSER: Final = "drives a browser"
+_BUILD: Final = "builds or checks what is published"
+_FOREIGN: Final = "drives programs of others"
+_READS_ALL: Final = "reads the whole tree"
+_SAMPLE: Final = "one case of each kind"
+
+ELSEWHERE: Final = (
+    Row("adapters/test_examples.py", _FOREIGN),
+    Row("adapters/test_langchain.py", "imports LangChain, which takes as long as the rest of the room"),
+    Row("adapters/test_large_results.py", "imports LangChain"),
+    Row("agents", _FOREIGN),
+    Row("barriers/test_sagas.py", "one database, one death", "sqlite or in-the-call"),
+    Row("cli/test_bad_states.py", _PROCESSES, "names_it"),
+    Row("cli/test_big_results.py", _SAMPLE, "one_step"),
+    Row("cli/test_debugging.py", _PROCESSES, "not next_try"),
+    Row("cli/test_fork.py", _PROCESSES, "not session"),
+    Row("cli/test_manners.py", _PROCESSES, "not cannot_be_written"),
+    Row("cli/test_temporal_runtime.py", _TEMPORAL),
+    Row("cli/test_transcripts.py", "plays every command: one transcript", "submit or screen or each_command"),
+    Row("cli/test_worker.py", _PROCESSES, "hands_over"),
+    Row("core/test_digest.py", _SAMPLE, "not another_process"),
+    Row("core/test_fork.py", _SAMPLE, "one_owner or same_call"),
+    Row("core/test_rehearsal.py", "plays every scenario", "not every_scenario"),
+    Row("core/test_replay.py", "engines that are broken on purpose", "not another_engine"),
+    Row("core/test_simulation.py", "that the seeds reach every end is a matter of CI", "not reach"),
+    Row("deploy", _BUILD),
+    Row("docs/test_changelog.py", _READS_ALL),
+    Row("docs/test_comparison.py", "runs the programs of the page"),
+    Row("docs/test_examples.py", "runs each example of each page", "README"),
+    Row("docs/test_site.py", _BUILD),
+    Row("docs/test_symptoms.py", _READS_ALL),
+    Row("docs/test_tree.py", _READS_ALL),
+    Row("docs/test_walkthroughs.py", "follows each page as a reader would"),
+    Row("gateway/test_asked_clients.py", _PROCESSES),
+    Row("gateway/test_http.py", _PROCESSES, "not told_to_stop"),
+    Row("gateway/test_process.py", _PROCESSES, "replaced"),
+    Row("ground/test_lock.py", _BUILD),
+    Row("ground/test_makefile.py", _BUILD),
+    Row("ground/test_release.py", _BUILD),
+    Row("ground/test_wheel.py", _BUILD),
+    Row("guards/test_processes.py", _PROCESSES, "provably_dead"),
+    Row("kill/test_failover.py", _CLUSTERS),
+    Row("kill/test_matrix_elsewhere.py", _CLUSTERS),
+    Row("kill/test_versions.py", "imports an older version beside this one"),
+    Row("llm", "needs a model that is compiled first"),
+    Row("mcp/test_real_servers.py", _FOREIGN),
+    Row("planner/test_evals.py", "runs the program of the evaluation", "not wire"),
+    Row("planner/test_stuck_sagas.py", _SAMPLE),
+    Row(
+        "privacy/test_conformance.py",
+        "every law of a store once more, sealed; what sealing changes has tests of its own",
+    ),
+    Row("promises/test_desk.py", "breaks a promise in a copy of the tree", "not witness"),
+    Row("promises/test_promises.py", "breaks each promise in a copy of the tree", "fits or has_a_mutation"),
+    Row("runtime/test_big_results.py", _SAMPLE, "binding"),
+    Row("runtime/test_hot_path.py", "sagas of many thousand steps", "not whole_cost and not thousand"),
+    Row("runtime/test_resume_all.py", "hundreds of sagas", "not hundreds"),
+    Row("server/console/test_accessibility.py", _BROWSER),
+    Row("server/console/test_browser.py", _BROWSER),
+    Row("server/console/test_links_browser.py", _BROWSER),
+    Row("server/console/test_phone.py", _BROWSER),
+    Row("server/console/test_pictures.py", _BROWSER),
+    Row("server/test_keys.py", _SAMPLE, "not sealed"),
+    Row("server/test_process.py", _PROCESSES, "before_it_answers"),
+    Row("server/test_schemathesis.py", "thousands of random requests"),
+    Row("server/test_typescript.py", _FOREIGN),
+    Row("stores/test_cluster.py", _CLUSTERS),
+    Row("stores/test_cluster_away.py", _CLUSTERS),
+    Row("stores/test_mail.py", "every order of senders and readers"),
+    Row("stores/test_replicated.py", _CLUSTERS),
+    Row("stores/test_sentinel.py", _CLUSTERS),
+    Row("telemetry/test_killed.py", _PROCESSES),
+    Row("telemetry/test_prometheus.py", _FOREIGN),
+    Row("temporal", f"{_TEMPORAL}: the desk replays the recorded histories", "test_histories"),
+    Row("test_benchmark.py", "runs the benchmark"),
+    Row("test_broken_chaos.py", "chaos with engines that are broken on purpose"),
+    Row("test_chaos.py", "chaos on every store"),
+    Row("test_scale.py", "sagas by the thousand"),
+    Row("test_session_lives.py", _SAMPLE, "rolls_back"),
+    Row("test_session_scale.py", "sagas of many thousand calls"),
+    Row("test_several_races.py", _SAMPLE, "catch"),
+    Row("test_tiers.py", "collects all tests of the desk", "not guarantee"),
+    Row("test_wait_races.py", _SAMPLE, "compete"),
+)
+
+
+def _within(place: str, name: str) -> bool:
+    return name == place or name.startswith(f"{place}/")
+
+
+def _rows(name: str) -> list[Row]:
+    return [row for row in ELSEWHERE if _within(row.place, name)]
+
+
+def imported(tier: str, name: str) -> bool:
+    """Whether a tier has anything in a file (its name below ``tests``)."""
+    if tier == "quick":
+        return any(_within(place, name) for place in QUICK)
+    if tier == "desk":
+        return all(row.keep for row in _rows(name))
+    return True
+
+
+def at_desk(name: str, case: str, marks: Sequence[str]) -> bool:
+    """Whether the desk runs a test: its file's name below ``tests``, the rest of its id, and its marks."""
+    if "slow" in marks or set(OF_THE_SYSTEM) & set(marks):
+        return False
+    words = f"{name}::{case}".lower()
+    return all(
+        row.keep and Expression.compile(row.keep).evaluate(lambda word, **_: word.lower() in words)
+        for row in _rows(name)
+    )
+
+
+def runs(tier: str, name: str, case: str, marks: Sequence[str]) -> bool:
+    """Whether a tier runs a test."""
+    if tier == "quick":
+        return imported(tier, name) and at_desk(name, case, marks)
+    return at_desk(name, case, marks) is (tier == "desk")
+
+
+def rooms() -> list[str]:
+    """The folders of tests, and what stands beside them as one."""
+    found = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    return [*sorted(name for name in found if not name.endswith(".py")), "(beside the folders)"]
+
+
+def _cells(place: str) -> tuple[str, str]:
+    """Whether the inner loop and the desk run a room."""
+    if place == "(beside the folders)":
+        quick = any("/" not in each and each.endswith(".py") for each in QUICK)
+        rows = [row for row in ELSEWHERE if "/" not in row.place and row.place.endswith(".py")]
+    else:
+        quick = any(_within(place, each) or _within(each, place) for each in QUICK)
+        rows = [row for row in ELSEWHERE if _within(place, row.place) and row.place != place]
+        whole = next((row for row in ELSEWHERE if row.place == place), None)
+        if whole is not None:
+            return "", f"only `{whole.keep}`" if whole.keep else ""
+    return ("some" if quick and place not in QUICK else "yes" if quick else ""), "most" if rows else "yes"
+
+
+def page() -> str:
+    """The table of where each suite runs."""
+    lines = [
+        "# Where each test runs",
+        "",
+        "Written by `python -m tests.tiers --write` from the table in [tiers.py](tiers.py), whose docstring says how a",
+        "test is chosen. `make check` runs everything, the desk's tests first. `make test-long` adds every case that is",
+        f"marked `slow`. Cases that are marked {' or '.join(f'`{mark}`' for mark in OF_THE_SYSTEM)} need a program of",
+        "the system and run in CI only.",
+        "",
+        "| room | `make quick` | `make test` | `make check` |",
+        "|---|---|---|---|",
+    ]
+    for room in rooms():
+        quick, desk = _cells(room)
+        lines.append(f"| {room} | {quick} | {desk} | yes |")
+    lines += ["", "## Not at the desk", "", "| suite | what stays at the desk | why |", "|---|---|---|"]
+    lines += [f"| `{row.place}` | {f'`{row.keep}`' if row.keep else 'nothing'} | {row.why} |" for row in ELSEWHERE]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(page())
