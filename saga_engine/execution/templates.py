@@ -14,7 +14,7 @@ from saga_engine.execution.child_templates import with_templates
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
-from saga_engine.plan.value_schema import ValueSchema
+from saga_engine.plan.value_schema import SCHEMA_HINT, ValueSchema
 from saga_engine.plan.values import cut, plain
 from saga_engine.ports import Document, DocumentStore
 
@@ -125,7 +125,8 @@ class Templates:
         problems = [each for each in check_plan(loaded, catalog) if each.code not in _LATER]
         schema: dict[str, Any] | None = None if input_schema is None else plain(dict(input_schema))
         if schema is not None and (why := ValueSchema(schema).problem()):
-            problems.append(Problem("template-input", "$.input_schema", f"it is no JSON Schema: {why}"))
+            message = f"it is no JSON Schema that can be used: {why}"
+            problems.append(Problem("template-input", "$.input_schema", message, SCHEMA_HINT))
         if loaded.task_id is not None:
             hint = "leave it out; a submission chooses the id"
             problems.append(Problem("template-task-id", "$.task_id", "all sagas of a template would have one id", hint))

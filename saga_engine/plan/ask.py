@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from saga_engine.plan.value_schema import SchemaUnusable, ValueSchema
+from saga_engine.plan.value_schema import SCHEMA_HINT, SchemaUnusable, ValueSchema
 from saga_engine.plan.values import cut, json_path, printable
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def check_ask(problems: Problems, body: Mapping[str, Any], template: Template, p
         return
     faulty = "" if schema is None else ValueSchema(schema).problem()
     if faulty:
-        message = f"the schema is no valid JSON Schema: {printable(faulty, 300)}"
-        problems.add("ask-invalid", (*path, "schema"), message, "it must be Draft 2020-12 and refer to nothing outside")
+        message = f"the schema is no JSON Schema that can be used: {printable(faulty, 300)}"
+        problems.add("ask-invalid", (*path, "schema"), message, SCHEMA_HINT)
     if "on_timeout" in bound:
         problems.add("ask-invalid", (*path, "on_timeout"), "the value of on_timeout cannot bind", "write a value")
     elif not isinstance(then, str) and not faulty:

@@ -20,7 +20,7 @@ from saga_engine.plan.compiled import CompiledChild, CompiledStep
 from saga_engine.plan.draft import Draft, draft
 from saga_engine.plan.limits import MAX_CHILD_DEPTH
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.value_schema import ValueSchema
+from saga_engine.plan.value_schema import SCHEMA_HINT, ValueSchema
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _input_schema(
         return None
     check = ValueSchema(schema)
     if why := check.problem():
-        problems.add("saga-input", (*path, "input_schema"), f"it is no JSON Schema: {why}")
+        message = f"it is no JSON Schema that can be used: {why}"
+        problems.add("saga-input", (*path, "input_schema"), message, SCHEMA_HINT)
         return None
     for where, message in check(known) if not _bound(params) else ():
         hint = "the schema is 'input_schema' of the step"

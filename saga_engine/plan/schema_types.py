@@ -116,14 +116,29 @@ def _item(node: dict[str, Any], index: int) -> Any:
     return node.get("items")
 
 
-def types(root: dict[str, Any], node: Any, depth: int = 0) -> frozenset[str] | None:
-    """The JSON types that a schema allows, ``integer`` as ``number``; ``None`` if it does not say."""
+def types(
+    root: dict[str, Any], node: Any, depth: int = 0, seen: dict[int, frozenset[str] | None] | None = None
+) -> frozenset[str] | None:
+    """The JSON types that a schema allows, ``integer`` as ``number``; ``None`` if it does not say.
+
+    ``seen``: what was found so far, by place. References may double at each step: no place is looked at twice.
+    """
+    seen = {} if seen is None else seen
     for _ in range(_MAX_HOPS):
         if not isinstance(node, dict) or "$ref" not in node:
             break
         node = _target(root, node)
     if not isinstance(node, dict) or depth > 8:
         return None
+    if id(node) not in seen:
+        seen[id(node)] = None  # while it is looked at, and if it leads to itself
+        seen[id(node)] = _types(root, node, depth, seen)
+    return seen[id(node)]
+
+
+def _types(
+    root: dict[str, Any], node: dict[str, Any], depth: int, seen: dict[int, frozenset[str] | None]
+) -> frozenset[str] | None:
     given = node.get("type")
     if isinstance(given, str | list):
         names = [given] if isinstance(given, str) else given
@@ -133,7 +148,7 @@ def types(root: dict[str, Any], node: Any, depth: int = 0) -> frozenset[str] | N
         if isinstance(branches, list) and branches:
             found: frozenset[str] = frozenset()
             for branch in branches[:100]:
-                of_branch = types(root, branch, depth + 1)
+                of_branch = types(root, branch, depth + 1, seen)
                 if of_branch is None:
                     return None
                 found |= of_branch

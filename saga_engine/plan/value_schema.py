@@ -1,6 +1,7 @@
-"""JSON Schemas as checks of single values: an operator's answer, an event's payload, a tool's output.
+"""JSON Schemas as checks of values: a call's params, an operator's answer, an event's payload, a tool's output.
 
-A schema comes from a plan or from a tool: it never causes a network request, and no pattern of it blocks the process.
+A schema comes from a plan or from a tool: it never causes a network request, and neither it nor a value that is checked
+against it blocks the process (``schema_cost``).
 """
 
 from __future__ import annotations
@@ -10,22 +11,32 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.plan.schema_cost import MAX_WORK, Cost, TooCostly
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import jsonschema_rs
 
 Finding = tuple[tuple[str | int, ...], str]
 
 MAX_FINDINGS: Final = 50
+#: What a schema must be; it stands beside each refusal.
+SCHEMA_HINT: Final = (
+    "without $schema it must be Draft 2020-12; it may refer to nothing outside itself, and must stay small with all of "
+    "its references written out"
+)
 _MAX_MESSAGE_CHARS: Final = 400
 #: A schema brings the pattern and a value the text: neither may make the other block the process.
 _BACKTRACK_LIMIT: Final = 100_000
 _REGEX_SIZE_BYTES: Final = 1 << 20
+#: Every error copies its part of the value, 2 us for each value in it: parts of the schema times values.
+_MAX_COPIED: Final = 250_000
+_MAX_COPIED_ONCE: Final = 1_000_000
 
 
 class SchemaUnusable(ValueError):
-    """It is no valid JSON Schema; the text says why."""
+    """It is no valid JSON Schema, or one that costs too much; the text says why."""
 
 
 #: The dialects of JSON Schema, by the end of their names.
@@ -50,23 +61,72 @@ def _kind(schema: Any) -> str:
     return _DIALECTS[found[1]]
 
 
-def validator(schema: Any, *, formats: bool = False) -> jsonschema_rs.Validator:
-    """The compiled schema, in the dialect that it names. Raises ``SchemaUnusable``."""
-    import jsonschema_rs
+class Validator:
+    """A schema that was found affordable, compiled in the dialect that it names. Raises ``SchemaUnusable``.
 
-    kind = getattr(jsonschema_rs, _kind(schema))
-    try:
-        return kind(  # type: ignore[no-any-return] # chosen by its name
-            schema,
-            validate_formats=formats,
-            retriever=_refuse_retrieval,
-            pattern_options=jsonschema_rs.FancyRegexOptions(
-                backtrack_limit=_BACKTRACK_LIMIT, size_limit=_REGEX_SIZE_BYTES, dfa_size_limit=_REGEX_SIZE_BYTES
-            ),
-        )
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        reason = getattr(error, "message", None) or str(error)
-        raise SchemaUnusable(reason[:_MAX_MESSAGE_CHARS]) from error
+    It is the one gate: whoever reads a schema of a plan, a tool, a server or a document compiles it here, and a value
+    that would take too much work is refused before it is checked.
+    """
+
+    __slots__ = ("_compiled", "_cost")
+
+    def __init__(self, schema: Any, *, formats: bool = False) -> None:
+        import jsonschema_rs
+
+        kind = getattr(jsonschema_rs, _kind(schema))
+        try:
+            self._cost = Cost(schema)
+            self._compiled: jsonschema_rs.Validator = kind(
+                schema,
+                validate_formats=formats,
+                retriever=_refuse_retrieval,
+                pattern_options=jsonschema_rs.FancyRegexOptions(
+                    backtrack_limit=_BACKTRACK_LIMIT, size_limit=_REGEX_SIZE_BYTES, dfa_size_limit=_REGEX_SIZE_BYTES
+                ),
+            )
+        except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+            reason = getattr(error, "message", None) or str(error)
+            raise SchemaUnusable(reason[:_MAX_MESSAGE_CHARS]) from error
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a value fits. Raises ``TooCostly`` if finding out would take too much work."""
+        if self._cost.of(value) > MAX_WORK:
+            raise TooCostly(f"the check of this value against its schema takes more than {MAX_WORK:,} steps")
+        return bool(self._compiled.is_valid(value))
+
+    def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """The library's errors for a value that does not fit, at most fifty. Each of them copies its part of the value.
+
+        Of a large value there is only the first, and of one that is larger still there is none.
+        """
+        copied = self._cost.applied() * _size(value)
+        if copied <= _MAX_COPIED:
+            return list(itertools.islice(self._compiled.iter_errors(value), MAX_FINDINGS))
+        if copied > _MAX_COPIED_ONCE:
+            return []
+        import jsonschema_rs
+
+        try:
+            self._compiled.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [error]
+        return []
+
+    def faults(
+        self, value: Any, explain: Callable[[jsonschema_rs.ValidationError], Sequence[Finding]] | None = None
+    ) -> Sequence[Finding]:
+        """What is wrong with a value: at most fifty pairs of (path inside the value, message)."""
+        try:
+            if self.is_valid(value):
+                return ()
+        except TooCostly as error:
+            return [((), f"it cannot be checked: {error}")]
+        found = [each for error in self.errors(value) for each in (explain or _told)(error)]
+        return found[:MAX_FINDINGS] or [((), "it does not fit its schema, and is too large to tell where")]
+
+
+def _told(error: jsonschema_rs.ValidationError) -> Sequence[Finding]:
+    return [(tuple(error.instance_path), bounded(error.message))]
 
 
 def _refuse_retrieval(uri: str) -> Any:
@@ -80,7 +140,7 @@ class ValueSchema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
-        self._validator: jsonschema_rs.Validator | None = None
+        self._validator: Validator | None = None
 
     def problem(self) -> str:
         """Why the schema itself is unusable; empty if it is not."""
@@ -92,20 +152,27 @@ class ValueSchema:
 
     def __call__(self, value: Any) -> Sequence[Finding]:
         """All findings, at most fifty. Raises ``SchemaUnusable``."""
-        return faults_of(self._compiled(), value)
+        return self._compiled().faults(value)
 
-    def _compiled(self) -> jsonschema_rs.Validator:
+    def _compiled(self) -> Validator:
         if self._validator is None:
-            self._validator = validator(self.schema)
+            self._validator = Validator(self.schema)
         return self._validator
-
-
-def faults_of(compiled: jsonschema_rs.Validator, value: Any) -> Sequence[Finding]:
-    """What a compiled schema finds in a value: at most fifty pairs of (path inside the value, message)."""
-    errors = itertools.islice(compiled.iter_errors(value), MAX_FINDINGS)
-    return [(tuple(error.instance_path), bounded(error.message)) for error in errors]
 
 
 def bounded(message: str) -> str:
     """A message of a bounded length: it may quote the value."""
     return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def _size(value: Any) -> int:
+    """The values in a value, itself included; a bound on them for what is larger than any limit."""
+    count, open_ = 0, [value]
+    while open_ and count <= _MAX_COPIED_ONCE:
+        each = open_.pop()
+        count += 1
+        if isinstance(each, dict):
+            open_ += each.values()
+        elif isinstance(each, list | tuple):
+            open_ += each
+    return count

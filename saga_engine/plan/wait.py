@@ -170,7 +170,7 @@ def _check_event(add: _Add, each: Mapping[str, Any], place: Path, bound: Collect
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
         add((*place, "schema"), f"the schema has more than {MAX_SCHEMA_BYTES} bytes of JSON")
     elif found := ValueSchema(schema).problem():
-        add((*place, "schema"), f"the schema is no valid JSON Schema: {printable(found, 300)}")
+        add((*place, "schema"), f"the schema is no JSON Schema that can be used: {printable(found, 300)}")
 
 
 def _check_value(

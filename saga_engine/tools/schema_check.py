@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.value_schema import MAX_FINDINGS, Finding, SchemaUnusable, bounded, faults_of, validator
+from saga_engine.plan.value_schema import MAX_FINDINGS, SCHEMA_HINT, Finding, SchemaUnusable, Validator, bounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-def compile_schema(schema: Any, label: str, what: str = "input_schema", *, formats: bool) -> jsonschema_rs.Validator:
+def compile_schema(schema: Any, label: str, what: str = "input_schema", *, formats: bool) -> Validator:
     """Compile a JSON Schema; a ``$ref`` never causes a network request. Raises ``ToolInvalid``."""
     try:
-        return validator(schema, formats=formats)
+        return Validator(schema, formats=formats)
     except SchemaUnusable as error:
         raise ToolInvalid(
-            f"the {what} of tool {label!r} is no valid JSON Schema: {error}",
-            hint="without $schema it must be Draft 2020-12, and it may refer to nothing outside itself",
+            f"the {what} of tool {label!r} is no JSON Schema that can be used: {error}",
+            hint=SCHEMA_HINT,
             tool=label,
         ) from error
 
@@ -57,9 +56,9 @@ class SchemaCheck:
         self._hidden = hidden
         self._coercions = coercions or {}
         self._formats = formats
-        self._validator: jsonschema_rs.Validator | None = None
+        self._validator: Validator | None = None
 
-    def compile(self) -> jsonschema_rs.Validator:
+    def compile(self) -> Validator:
         """The compiled schema; raises ``ToolInvalid``."""
         if self._validator is None:
             self._validator = compile_schema(self._schema, self._label, formats=self._formats)
@@ -76,9 +75,7 @@ class SchemaCheck:
             if name in self._hidden
         ]
         try:
-            if not validator.is_valid(params):
-                for error in itertools.islice(validator.iter_errors(params), MAX_FINDINGS):
-                    findings += self._explain(error)
+            findings += validator.faults(params, self._explain)
         except (ValueError, TypeError) as error:
             return [((), f"params are no JSON: {bounded(str(error))}")]
         if self._coercions:
@@ -157,7 +154,7 @@ class OutputCheck:
     def __init__(self, label: str, schema: dict[str, Any] | None) -> None:
         self._label = label
         self._schema = schema
-        self._validator: jsonschema_rs.Validator | None = None
+        self._validator: Validator | None = None
 
     def __call__(self, output: Any) -> Sequence[Finding]:
         """All findings, at most fifty. Raises ``ToolInvalid`` if the schema itself is invalid."""
@@ -165,4 +162,4 @@ class OutputCheck:
             return ()
         if self._validator is None:
             self._validator = compile_schema(self._schema, self._label, "output_schema", formats=False)
-        return faults_of(self._validator, output)
+        return self._validator.faults(output)

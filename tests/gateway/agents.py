@@ -17,6 +17,8 @@ from mcp_types import CallToolResult
 from saga_engine import Coordinator
 from saga_engine.gateway.answers import META
 from saga_engine.gateway.door import Door, Token, hosts_for
+from saga_engine.gateway.early import Early
+from saga_engine.gateway.engine import EngineFace, engine_server
 from saga_engine.gateway.http import Desks, bound, serve_http, url_of
 from saga_engine.gateway.server import Gateway, Offer
 from saga_engine.gateway.work import Work
@@ -94,6 +96,26 @@ async def agent(
 
         try:
             async with Client(transport(), mode=mode, cache=None, elicitation_callback=user) as client:
+                yield Agent(client)
+        finally:
+            for stream in client_streams:
+                await stream.aclose()
+            await serving
+
+
+@asynccontextmanager
+async def writer(coordinator: Coordinator, name: str = "kim", mode: Any = "auto") -> AsyncIterator[Agent]:
+    """An agent that writes plans (``saga mcp --engine``)."""
+    early = Early(engine_server, EngineFace(coordinator, name).opened)
+    async with create_client_server_memory_streams() as (client_streams, server_streams):
+        serving = asyncio.create_task(early.serve(*server_streams))
+
+        @asynccontextmanager
+        async def transport() -> AsyncIterator[Any]:
+            yield client_streams
+
+        try:
+            async with Client(transport(), mode=mode, cache=None) as client:
                 yield Agent(client)
         finally:
             for stream in client_streams:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError
-from mcp.shared.memory import create_client_server_memory_streams
+from mcp import MCPError
 
 from saga_engine import Coordinator, tool
-from saga_engine.gateway.early import Early
-from saga_engine.gateway.engine import EngineFace, engine_server
-from tests.gateway.agents import Agent
+from tests.gateway.agents import writer as agent
 
 rooms: list[str] = []
 
@@ -44,25 +40,6 @@ async def engine(**options: Any) -> AsyncIterator[Coordinator]:
     opening = Coordinator.open("memory://", [book, cancel, write], durability="relaxed", **options)
     async with opening as coordinator:
         yield coordinator
-
-
-@asynccontextmanager
-async def agent(coordinator: Coordinator, name: str = "kim", mode: Any = "auto") -> AsyncIterator[Agent]:
-    early = Early(engine_server, EngineFace(coordinator, name).opened)
-    async with create_client_server_memory_streams() as (client_streams, server_streams):
-        serving = asyncio.create_task(early.serve(*server_streams))
-
-        @asynccontextmanager
-        async def transport() -> AsyncIterator[Any]:
-            yield client_streams
-
-        try:
-            async with Client(transport(), mode=mode, cache=None) as client:
-                yield Agent(client)
-        finally:
-            for stream in client_streams:
-                await stream.aclose()
-            await serving
 
 
 def step(number: int, name: str, **params: Any) -> dict[str, Any]:

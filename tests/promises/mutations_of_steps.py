@@ -193,4 +193,20 @@ OF_STEPS = [
             ),
         ),
     ),
+    # 82
+    Mutation(
+        "tests/test_schema_gate.py::test_a_plan_with_such_a_schema_is_refused_at_every_door",
+        "the parts of a schema are not counted",
+        (("        if found[at] > MAX_SCHEMAS:", "        if False and found[at] > MAX_SCHEMAS:"),),
+    ),
+    Mutation(
+        "tests/test_schema_gate.py::test_a_tools_schemas_are_refused",
+        "the schemas of tools are not counted",
+        (("        return Validator(schema, formats=formats)", "        return Validator({}, formats=formats)"),),
+    ),
+    Mutation(
+        "tests/plan/test_schema_cost.py::test_a_check_that_takes_too_much_work_is_not_begun",
+        "the work of a check is not counted",
+        (("        if self._cost.of(value) > MAX_WORK:", "        if False:"),),
+    ),
 ]

@@ -83,7 +83,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     if schema is not None:
         problem = ValueSchema(schema).problem()
         if problem:
-            raise ValueError(f"the schema of the answer is no valid JSON Schema: {problem}")
+            raise ValueError(f"the schema of the answer cannot be used: {problem}")
     return _Asked(text, (), schema)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from saga_engine.plan.value_schema import SchemaUnusable, validator
+from saga_engine.plan.value_schema import SchemaUnusable, Validator
 from saga_engine.sources.openapi.all_of import intersected, texts
 from saga_engine.sources.openapi.document import Document, mapping
 from saga_engine.sources.toml import value as toml
@@ -168,7 +168,7 @@ class Schemas:
         """Whether the engine can check a pattern: documents have those of other dialects."""
         if pattern not in self._patterns:
             try:
-                validator({"pattern": pattern})
+                Validator({"pattern": pattern})
                 self._patterns[pattern] = True
             except SchemaUnusable:
                 self._patterns[pattern] = False
