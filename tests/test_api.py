@@ -72,7 +72,7 @@ def plan(*steps: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def engine():
-    async with Coordinator.open("memory://", TOOLS) as coordinator:
+    async with Coordinator.open("memory://", TOOLS, secrets={"*": ["*"]}) as coordinator:
         yield coordinator
 
 

@@ -73,7 +73,8 @@ async def test_a_tool_that_changed_beside_a_secret_is_a_question(engine, monkeyp
         LOG.append("newest")
         return {"ref": seat}
 
-    async with Coordinator.open(engine.store, [old, release]) as first:
+    secrets = {"reserve": ["DESK_TOKEN"]}
+    async with Coordinator.open(engine.store, [old, release], secrets=secrets) as first:
         handle = await first.submit(plan({"token": "$secret.DESK_TOKEN", **steered}), saga_id="old", detach=True)
         await handle.wait()
     async with Coordinator.open(engine.store, [newer if steered else newest, release]) as second:

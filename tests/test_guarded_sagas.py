@@ -219,7 +219,7 @@ async def test_a_secret_never_shows_in_a_question(monkeypatch) -> None:
     """What a person approves holds a marker where the secret goes."""
     monkeypatch.setenv("PIN", "1234-5678")
     rules = {"rules": [{"name": "all", "tools": ["price"], "verdict": "ask"}]}
-    async with Coordinator.open("memory://", TOOLS, policy=rules) as engine:
+    async with Coordinator.open("memory://", TOOLS, policy=rules, secrets={"price": ["PIN"]}) as engine:
         outcome = await engine.run(plan({"tool": "price", "params": {"of": "$secret.PIN"}}))
         assert outcome.body["questions"][0]["params"] == {"of": "$secret.PIN"}
         await engine.resolve(outcome.saga_id, 1, "approve")

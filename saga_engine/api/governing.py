@@ -67,9 +67,9 @@ class Governing:
         return min((number for number in (given, *said) if number), default=given)
 
     def secrets(self, given: Mapping[str, Sequence[str]] | None = None) -> list[Allowed]:
-        """The lists that must all allow a secret. Raises ``SettingInvalid``."""
+        """The lists that must all allow a secret; without any, none is allowed. Raises ``SettingInvalid``."""
         own = [] if given is None else [allowed_secrets(given, "secrets")]
-        return [allowed_of(file.tables["secrets"], file.name) for file in self._holding("secrets")] + own
+        return [*(allowed_of(file.tables["secrets"], file.name) for file in self._holding("secrets")), *own] or [{}]
 
     def configured(
         self, declared: ToolRegistry, given: Mapping[str, Any] | None = None, *, strict: bool = False
@@ -106,9 +106,7 @@ class Governing:
         if max_output_bytes is not None:
             check_output_limit(max_output_bytes)
             registry.limit_outputs(self.least("max_output_bytes", max_output_bytes))
-        lists = self.secrets(secrets)
-        if lists:
-            registry.allow_secrets(*lists)
+        registry.allow_secrets(*self.secrets(secrets))
         return registry
 
     def _holding(self, table: str) -> list[SettingsFile]:

@@ -176,6 +176,7 @@ class TemporalCoordinator(Unsupported):
         observers: Sequence[Observer] = (),
         on_silence: Callable[[str], None] | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Sequence[str]] | None = None,
         settings: SettingsChoice = "found",
     ) -> AsyncIterator[TemporalCoordinator]:
         """A coordinator of the sagas in ``runtime`` (``temporal://HOST:PORT/NAMESPACE``), for the time of the block.
@@ -185,8 +186,8 @@ class TemporalCoordinator(Unsupported):
         silent before its calls are in doubt. ``patience_s``: how long to wait for a response. ``events``: after so many
         events a saga's workflow is continued in another run (0: when Temporal suggests it). ``observers`` receive each
         record of the sagas that are awaited here. ``on_silence(saga_id)`` is called when no worker responds for an
-        awaited saga; the wait continues. ``limits``: the operator's, which no plan can exceed. ``settings``: that of
-        ``Coordinator.open``.
+        awaited saga; the wait continues. ``limits``: the operator's, which no plan can exceed. ``secrets`` and
+        ``settings``: those of ``Coordinator.open``.
 
         Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``RuntimeUnavailable``.
         """
@@ -202,7 +203,7 @@ class TemporalCoordinator(Unsupported):
             client = await connect(runtime, external, patience_s=patience_s)
             coordinator = cls(
                 TemporalSagas(client, task_queue),
-                files.registered(tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)),
+                files.registered(tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools), None, secrets),
                 lease_s=lease_s,
                 patience_s=patience_s,
                 events=events,
@@ -504,6 +505,7 @@ async def serve(
     cached: int = 1000,
     on_escalation: Hooks | None = None,
     policy: Policy | Mapping[str, Any] | None = None,
+    secrets: Mapping[str, Sequence[str]] | None = None,
     planner: str | Planner | PlannerSettings | None = None,
     advisor: Advisor | None = None,
     semantic: Semantic | None = None,
@@ -517,14 +519,12 @@ async def serve(
     ``store`` has what the guards of all workers share and stores large values (without one, the guards of this process
     share nothing with others, and large values go through Temporal). ``concurrency``: calls at a time. ``cached``: how
     many sagas stay in memory between their turns; the others are replayed from their histories. The other arguments are
-    those of ``Coordinator.open``.
-
-    Raises what ``Coordinator.open`` raises, and ``RuntimeUnavailable``.
+    those of ``Coordinator.open``. Raises what that raises, and ``RuntimeUnavailable``.
     """
     files = governing(settings)
     rules = files.policy(policy)
     asked, may = advising(planning_of(planner, rules), advisor, semantic)
-    registry = files.registered(await declared_tools(tools, sources), max_output_bytes=max_output_bytes)
+    registry = files.registered(await declared_tools(tools, sources), None, secrets, max_output_bytes)
     async with AsyncExitStack() as stack:
         shared = SharedStore.of(store, durability, patience_s)
         stack.push_async_callback(shared.close)

@@ -92,8 +92,7 @@ def registry_for(settings: Settings) -> ToolRegistry:
     files = governing(settings)
     registry = files.configured(registry, strict=True)
     registry.governed = True
-    # Anybody may have written a plan on the command line: it gets the listed secrets, and no others.
-    registry.allow_secrets(*(files.secrets() or [{}]))
+    registry.allow_secrets(*files.secrets())
     return registry
 
 

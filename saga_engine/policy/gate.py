@@ -219,13 +219,18 @@ class _Authorization:
                     if not any(ways):
                         break
                     continue
-                stop = self._stop(rule.verdict, rule.name, rule.message, doubt, rule.expires_s)
-                if stop is not None:
-                    return stop
+                blocked = self._stop(rule.verdict, rule.name, rule.message, doubt, rule.expires_s)
+                if blocked is not None:
+                    return blocked
+                if self._question is not None and not self._call.approved:
+                    # Of this policy the question is the answer; a denial of another one must not wait behind it.
+                    ways[rule.layer] = ()
+                    if not any(ways):
+                        break
             else:
-                stop = await self._last_word(params, ways)
-                if stop is not None:
-                    return stop
+                blocked = await self._last_word(params, ways)
+                if blocked is not None:
+                    return blocked
             if self._question is None:
                 await self._write()
             return self._question
@@ -274,7 +279,7 @@ class _Authorization:
 
     # --- verdicts ------------------------------------------------------------------------------------------------
 
-    async def _last_word(self, params: Mapping[str, Any], ways: Sequence[Sequence[Direction]]) -> Blocked | Ask | None:
+    async def _last_word(self, params: Mapping[str, Any], ways: Sequence[Sequence[Direction]]) -> Blocked | None:
         """What the check, then the defaults, return for a call that the rules did not allow in these directions."""
         defaults = [default for default, open_ in zip(self._policy.defaults, ways, strict=True) if open_]
         if self._policy.check is not None and ways[0]:
@@ -310,10 +315,8 @@ class _Authorization:
             return "failed"
         return word
 
-    def _stop(
-        self, verdict: PolicyVerdict, rule: str, message: str, doubt: str, expires_s: float
-    ) -> Blocked | Ask | None:
-        """What prevents the call; None: nothing does, or a later rule may answer the question."""
+    def _stop(self, verdict: PolicyVerdict, rule: str, message: str, doubt: str, expires_s: float) -> Blocked | None:
+        """What prevents the call for good; a question is noted, and a later rule may still deny."""
         if verdict == "allow":
             return None
         if verdict == "deny":
@@ -336,8 +339,7 @@ class _Authorization:
         if self._question is None:
             text = self._text("an operator must approve", rule, message, doubt)
             self._question = Ask(ErrorInfo("approval_required", text), exact, self._expires_s, rule)
-        # Without any approval no question after the first needs to be examined.
-        return None if call.approved else self._question
+        return None
 
     def _text(self, what: str, rule: str, message: str, doubt: str) -> str:
         # If there are secrets, the undecidable value may be one.

@@ -278,7 +278,7 @@ async def test_a_person_s_happened_is_remembered_for_others(
     async def refund() -> None: ...
 
     step = {"tool": "pay", "params": {"order": "A1", "account": "$secret.ACCOUNT"}}
-    async with opened([pay, refund]) as engine:
+    async with opened([pay, refund], secrets={"pay": ["ACCOUNT"]}) as engine:
         outcome = await engine.run(plan(step), saga_id=name)
         assert outcome.status == t.ESCALATED
         outcome = await engine.resolve(name, 1, "happened", output={"receipt": 7})

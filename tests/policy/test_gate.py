@@ -117,15 +117,13 @@ async def test_the_check_is_asked_in_both_directions_about_a_chosen_call(forward
 @pytest.mark.parametrize("nearer", ["allow", "ask", "deny"])
 @pytest.mark.parametrize("by", ["rule", "default"])
 async def test_a_policy_is_only_tightened_by_another(operators, nearer, by):
-    """A call passes if both policies let it pass, whatever the rules and defaults of the second say."""
+    """The stricter verdict of both counts, whatever rules and defaults say: deny before ask before allow."""
 
     def made(name, verdict):
         return Policy([rule(name, verdict)]) if by == "rule" else Policy((), verdict)
 
     policy = made("a", operators).tightened(made("b", nearer))
-    asked = by == "rule" and operators == "ask"  # a person is asked first, and told of the denial afterwards
-    expected = max(operators, nearer, key=["allow", "ask", "deny"].index)
-    assert await says(policy, {}) == ("ask" if asked else expected)
+    assert await says(policy, {}) == max(operators, nearer, key=["allow", "ask", "deny"].index)
 
 
 async def test_an_approval_has_to_be_good_for_both_policies():
@@ -138,12 +136,30 @@ async def test_an_approval_has_to_be_good_for_both_policies():
     assert await gate.authorize(pay, {}, a_key_call(approved=second.digest)) is None
 
 
-async def test_a_denial_behind_an_approval_of_the_other_policy_still_denies():
-    """The operator asks and the project denies: an approval does not lead past the denial."""
-    policy = Policy([rule("a", "ask")]).tightened(Policy([rule("b", "deny")]))
-    gate = Gate(policy, None)
-    first = await gate.authorize(pay, {}, a_key_call())
-    assert word(await gate.authorize(pay, {}, a_key_call(approved=first.digest))) == "deny"
+@pytest.mark.parametrize("denies", ["a rule", "a limit", "the default"])
+async def test_a_question_of_one_policy_hides_no_denial_of_another(store, denies):
+    """The operator asks and the project denies: nobody is asked about a call that is not made, approved or not."""
+    project = {
+        "a rule": Policy([rule("b", "deny", when=when(("amount", ">", 10)))]),
+        "a limit": Policy([rule("b", "deny", max_calls=0)]),
+        "the default": Policy((), "deny"),
+    }[denies]
+    for policy in (Policy([rule("a", "ask")]).tightened(project), project.tightened(Policy([rule("a", "ask")]))):
+        gate = Gate(policy, store)
+        blocked = await gate.authorize(pay, {"amount": 50}, a_key_call())
+        assert word(blocked) == "deny"
+        assert blocked.rule == ("default" if denies == "the default" else "b")
+    asks = Gate(Policy([rule("a", "ask")]), store)
+    [approval] = await approved(asks, {"amount": 50}, a_key_call())
+    assert word(await gate.authorize(pay, {"amount": 50}, a_key_call(approved=approval))) == "deny"
+
+
+async def test_after_a_question_its_own_policy_says_no_more(store):
+    """The check and the default of the policy that asks are for calls that no rule of it decides."""
+    words = []
+    policy = Policy([rule("a", "ask")], "deny", check=lambda request: words.append(request) or "deny")
+    assert await says(policy, {}) == "ask"
+    assert words == []
 
 
 def test_private_addresses_are_those_that_both_policies_allow():

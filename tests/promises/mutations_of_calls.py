@@ -308,6 +308,16 @@ OF_CALLS = [
             ("for module in _MODULES:", 'for module in ("pydantic_ai.exceptions", "pydantic_ai.models"):'),
         ),
     ),
+    Mutation(
+        "tests/policy/test_gate.py::test_a_question_of_one_policy_hides_no_denial_of_another",
+        "a question of the first policy ends the look at the second",
+        (("                    ways[rule.layer] = ()\n", "                    ways = [()]\n"),),
+    ),
+    Mutation(
+        "tests/tools/test_secrets.py::test_in_python_as_on_the_command_line_no_secret_is_allowed_by_silence",
+        "without a list every secret is allowed",
+        (('self._holding("secrets")), *own] or [{}]', 'self._holding("secrets")), *own] or [{"*": ("*",)}]'),),
+    ),
     # 83
     Mutation(
         "tests/planner/test_model_rules.py::test_a_value_is_checked_wherever_it_comes_from",

@@ -194,6 +194,7 @@ class Player:
             case ["secrets"]:
                 for name, value in read.pairs.items():
                     self._secret(name, value)
+                self._options["secrets"] = {"*": list(read.pairs)}
             case _:
                 raise AssertionError(f"no block of a scenario: {line}")
 

@@ -79,6 +79,8 @@ class Place:
     async def both(self, tools: Any, *, store: Any = None, **options: Any) -> AsyncIterator[TemporalCoordinator]:
         """A worker and a client with the same tools."""
         ours = {name: options.pop(name) for name in ("events", "observers", "patience_s", "limits") if name in options}
+        if "secrets" in options:
+            ours["secrets"] = options["secrets"]
         async with self.worker(tools, store=store, **options), self.client(tools, store=store, **ours) as coordinator:
             yield coordinator
 

@@ -116,7 +116,7 @@ async def test_a_secret_is_in_no_history(place: Place, monkeypatch: pytest.Monke
         {"step_id": 1, "tool": "login", "params": {"token": "Bearer {$secret.BANK_TOKEN}"}},
         {"step_id": 2, "tool": "login", "params": {"token": "$secret.BANK_TOKEN", "note": "$output.step_1.echo"}},
     ]
-    async with place.both(TOOLS) as coordinator:
+    async with place.both(TOOLS, secrets={"login": ["BANK_TOKEN"]}) as coordinator:
         outcome = await coordinator.run({"steps": steps}, saga_id=place.saga_id("s"))
         histories = await place.replayed(coordinator, outcome.saga_id)
         trace = "\n".join(await coordinator.trace(outcome.saga_id))

@@ -86,13 +86,16 @@ async def test_what_is_allowed_is_passed_also_to_the_registered_undo() -> None:
     assert SEEN == ["pay tok_7 ", "refund r tok_7"]
 
 
-async def test_in_python_nothing_is_restricted_unless_it_is_asked_for() -> None:
-    """A program's own plans may use what its environment has."""
-    async with Coordinator.open("memory://", TOOLS) as engine:
-        assert (await engine.run(step("fetch", params={"url": "$secret.DATABASE_URL"}))).completed
-    async with Coordinator.open("memory://", TOOLS, secrets={}) as engine:
-        with pytest.raises(PlanInvalid):
-            await engine.run(step("fetch", params={"url": "$secret.DATABASE_URL"}))
+async def test_in_python_as_on_the_command_line_no_secret_is_allowed_by_silence() -> None:
+    """A program that says nothing gives plans no variable of its environment; it allows them by name, or all."""
+    asked = step("fetch", params={"url": "$secret.DATABASE_URL"})
+    for given in ({}, {"secrets": None}, {"secrets": {}}, {"secrets": {"fetch": ["OTHER"]}}):
+        async with Coordinator.open("memory://", TOOLS, **given) as engine:
+            with pytest.raises(PlanInvalid):
+                await engine.run(asked)
+    for allowed in ({"fetch": ["DATABASE_URL"]}, {"*": ["*"]}):
+        async with Coordinator.open("memory://", TOOLS, secrets=allowed) as engine:
+            assert (await engine.run(asked)).completed
 
 
 @pytest.mark.parametrize(("value", "calls"), [("tok_7", 1), ("tok_seven", 0), ("tok_77777", 0)])
@@ -107,7 +110,7 @@ async def test_a_schema_checks_the_secret_and_not_its_marker(monkeypatch: Any, v
     async def look() -> dict:
         return {"x": 1}
 
-    async with Coordinator.open("memory://", [*TOOLS, look]) as engine:
+    async with Coordinator.open("memory://", [*TOOLS, look], secrets={"pay": ["PAY_TOKEN"]}) as engine:
         outcome = await engine.run(plan)
         assert len(SEEN) == calls
         assert outcome.status == ("COMPLETED" if calls else "COMPENSATED")
