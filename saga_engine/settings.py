@@ -48,7 +48,8 @@ class Settings:
     finished sagas are kept; 0 is for ever. ``queue_limit``: how many sagas may wait for a worker before another one
     is refused; 0 is any number. ``max_output_bytes``: how large a tool's result may be as JSON. ``runtime``: where
     sagas run if not here, ``temporal://HOST:PORT/NAMESPACE``, and ``task_queue``: which of its workers. ``otlp``: where
-    OpenTelemetry spans go, ``http://HOST:4318``; empty: nowhere.
+    OpenTelemetry spans go, ``http://HOST:4318``; empty: nowhere. ``loop_cpu_s``: how much CPU time the event loop of a
+    server or a worker may use in one turn before its process ends; 0 is any.
     """
 
     store: str = "embedded://.saga"
@@ -62,6 +63,7 @@ class Settings:
     runtime: str = ""
     task_queue: str = "saga"
     otlp: str = ""
+    loop_cpu_s: float = 60.0
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``,
@@ -106,6 +108,7 @@ class Settings:
             ("lease_s", 1.0, 3600.0),
             ("patience_s", 0.1, 86400.0),
             ("keep_finished_s", 0.0, 1e11),
+            ("loop_cpu_s", 0.0, 86400.0),
         ):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:

@@ -27,6 +27,7 @@ LEFT = {
     "gateway/observe.py": (2, MEASURED),
     "server/listen.py": (2, MEASURED),
     "api/coordinator_plans.py": (1, "the calendar that a person's plan is written in"),
+    "cli/loop_watch.py": (1, "the CPU time of a thread, which stands still when virtual time goes on"),
     "cli/backfill.py": (2, "dates of a person's command"),
     "cli/plan.py": (1, "the calendar that a person's plan is written in"),
     "cli/listing.py": (1, SHOWN),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.hints import go_on_line, resume_line, show_line
+from saga_engine.cli.loop_watch import watched
 from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
 from saga_engine.errors import Interrupted, LeaseHeld, SagaError
 
@@ -89,7 +90,7 @@ def drive(
     with stdout_kept_clean(), progress.reported_logs():
         opening = store_opened(settings, tools, progress, guards, observed=not lasting, meters=meters)
         job = _drive(opening, settings, work, progress)
-        return run_lasting(job) if lasting else asyncio.run(job)
+        return run_lasting(watched(job, settings.loop_cpu_s)) if lasting else asyncio.run(job)
 
 
 def drive_any(

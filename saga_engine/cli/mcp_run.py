@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.drive import configured, on_stop_signals, run_lasting, store_opened
+from saga_engine.cli.loop_watch import watched
 from saga_engine.cli.output import data
 from saga_engine.cli.progress import Progress
 from saga_engine.errors import SettingInvalid
@@ -184,7 +185,7 @@ def run_http(
         await serve_http(server_of, door, opening, listening, stopped)
 
     with listening, progress.reported_logs():
-        run_lasting(run())
+        run_lasting(watched(run(), settings.loop_cpu_s))
 
 
 def _desks(life: Life, own: str, coordinator: Coordinator, offer: Offer) -> AbstractAsyncContextManager[CallHandler]:

@@ -144,6 +144,7 @@ def _run(
     import asyncio
 
     from saga_engine.cli.drive import configured, freeze_loaded, on_stop_signals, store_opened
+    from saga_engine.cli.loop_watch import watched
     from saga_engine.cli.output import data, note
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted
@@ -192,7 +193,7 @@ def _run(
     freeze_loaded()
     with progress.reported_logs():
         try:
-            asyncio.run(run())
+            asyncio.run(watched(run(), settings.loop_cpu_s))
         except asyncio.CancelledError:
             raise Interrupted("stopped before it listened") from None
 

@@ -28,6 +28,7 @@ def run_temporal_worker(
     from saga_engine.cli import exit_codes
     from saga_engine.cli.drive import configured
     from saga_engine.cli.logs import reported
+    from saga_engine.cli.loop_watch import watched
     from saga_engine.cli.output import document, note, shown, stdout_kept_clean
 
     guards = configured(settings)
@@ -61,7 +62,7 @@ def run_temporal_worker(
         )
 
     with stdout_kept_clean(), reported(note):
-        asyncio.run(work())
+        asyncio.run(watched(work(), settings.loop_cpu_s))
     note("worker: stopped; the calls in flight have been awaited")
     if as_json:
         document({"worker": {"runtime": settings.runtime, "task_queue": settings.task_queue}})
