@@ -73,7 +73,7 @@ def opened(world: World, store: Any = "memory://", **options: Any) -> Any:
         {"deadline_s": 0}, {"deadline_s": True}, {"deadline_s": "1"}, {"deadline_s": float("nan")}, {"max_calls": 0},
         {"max_calls": 1.5}, {"max_steps": None}, {"max_steps": 10_001}, {"max_parallel": 0}, {"max_parallel": 65},
         {"max_parallel": True}, {"calls": 3},
-        {"max_crashes": 0}, {"max_crashes": 1_001},
+        {"max_crashes": 0}, {"max_crashes": 1_001}, {"guard_wait_s": -1}, {"guard_wait_s": None}, {"guard_wait_s": True},
     ],
 )  # fmt: skip
 def test_a_limit_that_makes_no_sense_is_refused(table: dict[str, Any]) -> None:
@@ -84,8 +84,8 @@ def test_a_limit_that_makes_no_sense_is_refused(table: dict[str, Any]) -> None:
 
 def test_of_two_files_the_stricter_counts() -> None:
     """A project's file cannot loosen the operator's, limit by limit."""
-    one, other = Limits(deadline_s=10, max_steps=5), Limits(deadline_s=60, max_calls=7, max_parallel=2, max_crashes=2)
-    assert one.tightened(other) == other.tightened(one) == Limits(10, 7, 5, 2, 2)
+    one, other = Limits(deadline_s=10, max_steps=5, guard_wait_s=4), Limits(60, 7, max_parallel=2, max_crashes=2)
+    assert one.tightened(other) == other.tightened(one) == Limits(10, 7, 5, 2, 2, 4)
 
 
 async def test_a_plan_with_too_many_steps_is_refused() -> None:

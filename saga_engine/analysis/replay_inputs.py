@@ -133,6 +133,8 @@ def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
     yield Unknown(error, at_work=True)
     yield Unknown(error, lost=True)
     yield NotDone(error, retryable=True, counted=False)
+    for wait_s in (None, getattr(record, "delay_ms", 0) / 1000):
+        yield NotDone(error, retryable=True, retry_after_s=wait_s, held=True)
     for retryable in (None, True, False):
         for definite in (False, True):
             yield NotDone(error, retryable, definite)

@@ -36,7 +36,7 @@ from saga_engine.execution.retention import Retention, retention_of
 from saga_engine.execution.schedules import ScheduleBody, tags_of
 from saga_engine.execution.search import check_tags
 from saga_engine.guards.chain import GuardedTools
-from saga_engine.plan.operator_limits import NO_LIMITS, Limits
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
@@ -332,6 +332,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         max_tool_calls: int | None = None,
         tags: Sequence[str] = (),
         tools: Iterable[Any] = (),
+        limits: Limits | Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Session]:
         """A session for an agent that calls its tools as it goes; see ``Session``.
 
@@ -343,6 +344,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         leaves the session open, and the agent that runs again makes the calls that failed last anew and no other;
         ``ask`` asks an operator which. ``idle_s``: after so many seconds without the agent or an answer such a session
         is undone. ``tags``: words by which ``search`` finds a new session. ``tools``: those that only the agent has.
+        ``limits``: for a new session, where they are stricter than the operator's.
         Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan),
         ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
         """
@@ -351,7 +353,9 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         check_tags(tags)
         body: dict[str, Any] = {"goal": goal, "steps": []} | ({"tags": list(tags)} if tags else {})
         body |= {key: value for key, value in own.items() if value is not None}
-        handle = partial(session_handle, self.store, self.supervisor, self.tools, limits=self.limits)
+        handle = partial(
+            session_handle, self.store, self.supervisor, self.tools, limits=self.limits.tightened(limits_from(limits))
+        )
         made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
         made.adopt = partial(self._registration.adopt, name)
         made.expanded = self.templates.expanded

@@ -45,7 +45,8 @@ class NotDone(NamedTuple):
     ``retryable``: as the tool says, ``None`` if it said nothing. ``definite``: the tool itself said so (a ``ToolError``
     or a structured error), so it also covers earlier attempts under the same key. ``counted``: whether it was an
     attempt at all; one that waited until its process closed was none. ``once``: the call is not to be repeated: if the
-    statement is wrong, a second call is a second effect.
+    statement is wrong, a second call is a second effect. ``held``: a guard (breaker, rate, bulkhead) refused it, so it
+    was no attempt; it may be looked at again after ``retry_after_s``, None: it has waited as long as it may.
     """
 
     error: ErrorInfo
@@ -54,6 +55,7 @@ class NotDone(NamedTuple):
     retry_after_s: float | None = None
     counted: bool = True
     once: bool = False
+    held: bool = False
 
 
 class Unknown(NamedTuple):

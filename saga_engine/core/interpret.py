@@ -99,6 +99,8 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
     else:
         assert isinstance(outcome, NotDone)
         error = outcome.error
+        if outcome.held and direction == FORWARD and (record := _held(state, effect.step, outcome, now_ms)):
+            return record
         if not outcome.counted and not (moot(state, effect.step, direction) and not call.doubt):
             # It never got its turn, because its process closed: the next owner makes the same attempt.
             if call.doubt:
@@ -116,6 +118,25 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
     if again and budget and not moot(state, effect.step, direction):
         return r.StepRetryScheduled(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
     return give_up(state, effect.step, direction, now_ms, error, unavailable=again)
+
+
+def _held(state: State, index: int, outcome: NotDone, now: int) -> r.AnyRecord | None:
+    """A guard refused a call: its step's next way, at once; else the same call later. None: it counts as an attempt.
+
+    A step waits at most ``guard_wait_s`` for its guards, and then it was not done. With an earlier attempt in doubt it
+    goes on as after any other call that settled nothing.
+    """
+    key, call, error = state.plan.steps[index].key, state.steps[index].forward, outcome.error
+    left_ms = (call.held_at or now) + round(state.plan.guard_wait_s * 1000) - now
+    again = outcome.retry_after_s is not None and left_ms > 0
+    delay = min(max(round((outcome.retry_after_s or 0) * 1000), 1), left_ms)
+    if call.doubt:
+        if not again:
+            return None
+        return r.StepInDoubt(at=now, step=key, error=error, delay_ms=delay, counted=False)
+    if not again or moot(state, index, FORWARD) or state.next_way(index, unavailable=True):
+        return give_up(state, index, FORWARD, now, error, unavailable=True)
+    return r.StepRetryScheduled(at=now, step=key, error=error, delay_ms=delay, counted=False)
 
 
 def interpret_read(

@@ -132,7 +132,7 @@ class CallState(msgspec.Struct, eq=False, gc=False):
 
     ``attempt`` counts all attempts, ``not_made`` those of them that called nothing (an operator was asked first, the
     policy refused), ``tries`` those since the budget was last filled. ``spent_ms`` is the calls' own time, without any
-    waits; ``called_at`` is when the one that is in flight was intended.
+    waits; ``called_at`` is when the one that is in flight was intended. ``held_at`` is when a guard first refused it.
     """
 
     attempt: int = 0
@@ -145,6 +145,7 @@ class CallState(msgspec.Struct, eq=False, gc=False):
     approval: Approval | None = None
     first_at: int = 0
     called_at: int = 0
+    held_at: int = 0
     spent_ms: int = 0
     ended_at: int = 0
     error: ErrorInfo | None = None

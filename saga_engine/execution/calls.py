@@ -55,6 +55,7 @@ def call_of(
         _chosen(state, index) if backward else step.compensates is not None,
         waits,
         wanted,
+        guard_wait_s=plan.guard_wait_s,
     )
 
 

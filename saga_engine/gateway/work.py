@@ -50,6 +50,8 @@ _log = logging.getLogger("saga_engine.gateway")
 EndPolicy = Literal["keep", "complete", "undo"]
 END_POLICIES: Final = ("keep", "complete", "undo")
 
+#: An agent chooses for itself what to do about a call that a breaker refuses, and hears of it at once.
+_AT_ONCE: Final = {"guard_wait_s": 0}
 #: The intervals, in seconds, at which a held call looks for an operator's answer.
 _LOOK_FIRST_S: Final = 0.1
 _LOOK_MOST_S: Final = 1.0
@@ -247,7 +249,7 @@ class Work:
 
     async def _begun(self, saga_id: str) -> Session | None:
         """The session of a saga; None if it has ended."""
-        block = self._coordinator.session(saga_id, goal=self._goal, on_divergence="append")
+        block = self._coordinator.session(saga_id, goal=self._goal, on_divergence="append", limits=_AT_ONCE)
         try:
             session = await block.__aenter__()
         except SessionEnded:

@@ -7,9 +7,12 @@ answer, the call is made.
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from saga_engine.core.effects import COMPENSATE, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.guards.waiting import is_undo
 from saga_engine.ports import BreakerState
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import BreakerPolicy
     from saga_engine.ports import Call, GuardStore
     from saga_engine.tools.invoke import Invocation
+
+_log: Final = logging.getLogger("saga_engine.guards")
 
 R = TypeVar("R")
 
@@ -30,6 +35,11 @@ _PATIENCE_S: Final = 2.0
 _TRIAL_EXTRA_S: Final = 5.0
 #: When to ask again while another process makes the trial.
 _TRIAL_PAUSE_S: Final = 1.0
+#: The mean distance, in seconds, between two calls that wait for one breaker: they look at it one after the other.
+_APART_S: Final = 0.05
+#: The longer a breaker has been open, the more seldom calls look: after this part of that time, at most these seconds.
+_PART: Final = 1 / 8
+_SELDOM_S: Final = 30.0
 #: Codes of calls that failed before the tool was reached: they do not count for the breaker.
 _NOT_REACHED: Final = frozenset({"no_time_left", "params_invalid", "request_invalid", "secret_missing", "host_refused"})
 
@@ -48,7 +58,8 @@ class Breakers:
     """This process's view of the breakers of all its tools."""
 
     __slots__ = (
-        "_chores", "_fresh_s", "_loop", "_names", "_opens_s", "_read_s", "_reading", "_reports", "_states", "_store",
+        "_chores", "_fresh_s", "_lines", "_loop", "_names", "_opens_s", "_read_s", "_reading", "_reports", "_states",
+        "_store",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +71,8 @@ class Breakers:
         self._fresh_s = fresh_s
         self._states: dict[str, BreakerState] = {}
         self._opens_s: dict[str, float] = {}  # on the loop's clock
+        #: Of each open breaker: since when it is known to be open, and the last moment that a waiting call was given.
+        self._lines: dict[str, tuple[float, float]] = {}
         self._read_s = float("-inf")
         self._loop: asyncio.AbstractEventLoop | None = None  # known once the breakers have been read
         self._reading: asyncio.Task[None] | None = None
@@ -71,11 +84,11 @@ class Breakers:
         If permitted, it is made at once, also as the one trial call.
         """
         state = await self._state(name)
-        if not state.tripped or call.backward or call.direction == COMPENSATE:
+        if not state.tripped or is_undo(call):
             return None
         left_s = self._left_s(name)
         if left_s > 0:
-            return _open(name, state, left_s)
+            return self._later(name, state, left_s)
         if not trial:
             return None
         trial_ms = round((call.timeout_s + _TRIAL_EXTRA_S) * 1000)
@@ -86,7 +99,21 @@ class Breakers:
         state = self._states.get(name, _CLOSED)
         if not state.tripped:
             return None  # another process's trial has closed it in the meantime
-        return _open(name, state, max(self._left_s(name), min(_TRIAL_PAUSE_S, policy.open_s)))
+        return self._later(name, state, max(self._left_s(name), min(_TRIAL_PAUSE_S, policy.open_s)))
+
+    def _later(self, name: str, state: BreakerState, left_s: float) -> NotDone:
+        """The refusal of a call that looks again later: in the order of the refusals, and not all at one moment."""
+        now_s = asyncio.get_running_loop().time()
+        since_s, last_s = self._lines[name]
+        seldom_s = min((now_s - since_s) * _PART, _SELDOM_S)
+        at_s = max(now_s + max(left_s, seldom_s), last_s + _APART_S * random.uniform(0.5, 1.5))
+        self._lines[name] = since_s, at_s
+        message = (
+            f"tool {name!r} is resting after {state.failures} failures in a row; nothing was called, "
+            f"and the next call may come in {left_s:.1f} s"
+        )
+        error = ErrorInfo("breaker_open", message, retryable=True)
+        return NotDone(error, retryable=True, retry_after_s=at_s - now_s, held=True)
 
     def is_closed(self, name: str) -> bool:
         """Whether the breaker is closed, by a view that is fresh enough; False: the store has to be asked."""
@@ -151,8 +178,17 @@ class Breakers:
             self._read_s = began_s  # After a failure too: not every call asks about an outage.
 
     def _set(self, name: str, state: BreakerState) -> None:
+        now_s = asyncio.get_running_loop().time()
         self._states[name] = state
-        self._opens_s[name] = asyncio.get_running_loop().time() + state.opens_ms / 1000
+        self._opens_s[name] = now_s + state.opens_ms / 1000
+        if state.tripped and name not in self._lines:
+            self._lines[name] = now_s, now_s
+            _log.warning(
+                "the breaker of tool %s is open after %d failures in a row: calls wait, the next is tried in %.1f s",
+                *(name, state.failures, state.opens_ms / 1000),
+            )
+        elif not state.tripped and (line := self._lines.pop(name, None)) is not None:
+            _log.warning("the breaker of tool %s is closed after %.0f s: its calls go on", name, now_s - line[0])
 
     def _left_s(self, name: str) -> float:
         return self._opens_s.get(name, 0.0) - asyncio.get_running_loop().time()
@@ -165,14 +201,6 @@ class Breakers:
 
 
 _CLOSED: Final = BreakerState()
-
-
-def _open(name: str, state: BreakerState, left_s: float) -> NotDone:
-    message = (
-        f"tool {name!r} is resting after {state.failures} failures in a row; nothing was called, "
-        f"and the next call may come in {left_s:.1f} s"
-    )
-    return NotDone(ErrorInfo("breaker_open", message, retryable=True), retryable=True, retry_after_s=left_s)
 
 
 class Peek:

@@ -45,7 +45,7 @@ class Places:
         turn: Turn = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:
-            word = await waiting.until(turn, call, counts)
+            word = await waiting.until(turn, call, counts, most=waiting.most_ms(call))
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.result() is Word.TURN:
                 self.leave()  # The place came in the same moment as the cancellation: the next one has it.

@@ -8,7 +8,8 @@ from collections.abc import Coroutine
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.core.effects import ErrorInfo, NotDone
+from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone
+from saga_engine.plan.limits import GUARD_WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -30,6 +31,7 @@ class Word(Enum):
 
     TURN = "it is our turn"
     DEADLINE = "the deadline passed"
+    LONG = "it has waited as long as it may"
     INTERRUPTED = "the engine is being closed"
 
 
@@ -59,19 +61,35 @@ class Waiting:
         """Until the deadline; 0 once it has passed, None if there is none."""
         return None if call.deadline_ms is None else max(call.deadline_ms - self._clock.now_ms(), 0)
 
+    def most_ms(self, call: Call) -> tuple[int | None, Word]:
+        """How long a rate or a bulkhead may delay a call, None: for ever; and the end of that time."""
+        left_ms = self.left_ms(call)
+        if call.guard_wait_s is None or is_undo(call):
+            return left_ms, Word.DEADLINE
+        # (0 is about refusals that are known at once: whoever chose it still wants calls to keep to rates and places.)
+        most_ms = round((call.guard_wait_s or GUARD_WAIT_S) * 1000)
+        return (most_ms, Word.LONG) if left_ms is None or most_ms < left_ms else (left_ms, Word.DEADLINE)
+
     async def until(
-        self, turn: Turn, call: Call, counts: Counts, kept: asyncio.Future[None] | None = None
+        self,
+        turn: Turn,
+        call: Call,
+        counts: Counts,
+        kept: asyncio.Future[None] | None = None,
+        *,
+        most: tuple[int | None, Word] | None = None,
     ) -> Word | SagaError:
         """Wait until ``turn`` is settled; meanwhile the mark that the call waits is written.
 
-        ``kept``: done as soon as it is known that the call cannot pass at once; None: that is known. Raised are
-        cancellation, and why the mark could not be written; even then ``turn`` may be settled.
+        ``kept``: done as soon as it is known that the call cannot pass at once; None: that is known. ``most`` (see
+        ``most_ms``): how long it waits; None: until the deadline. Raised are cancellation, and why the mark could not
+        be written; even then ``turn`` may be settled.
         """
         if turn.done():
             return turn.result()
         loop = turn.get_loop()
-        left_ms = self.left_ms(call)
-        timer = None if left_ms is None else loop.call_later(left_ms / 1000, settle, turn, Word.DEADLINE)
+        left_ms, ends = most or (self.left_ms(call), Word.DEADLINE)
+        timer = None if left_ms is None else loop.call_later(left_ms / 1000, settle, turn, ends)
         self._turns.add(turn)
         began_s = loop.time()
         try:
@@ -109,8 +127,16 @@ class Waiting:
             settle(turn, Word.INTERRUPTED)
 
 
+def is_undo(call: Call) -> bool:
+    """Whether a call takes something back: no breaker and no rate holds it."""
+    return call.backward or call.direction == COMPENSATE
+
+
 def turned_away(word: Word, what: str) -> NotDone:
     """The outcome of a call that waited in vain for ``what``. It says nothing about earlier attempts."""
+    if word is Word.LONG:
+        message = f"the call would have waited too long for {what} (`guard_wait_s`); nothing was called"
+        return NotDone(ErrorInfo("guard_wait", message, retryable=True), retryable=True, held=True)
     if word is Word.DEADLINE:
         message = f"the saga's deadline passed while the call waited for {what}; nothing was called"
         return NotDone(ErrorInfo("deadline", message, retryable=False), retryable=False)

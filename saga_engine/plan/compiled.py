@@ -11,7 +11,7 @@ import msgspec
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.absence import Absence
 from saga_engine.plan.child import OUTPUT
-from saga_engine.plan.limits import MAX_CRASHES, MAX_PARALLEL
+from saga_engine.plan.limits import GUARD_WAIT_S, MAX_CRASHES, MAX_PARALLEL
 from saga_engine.plan.tool_spec import After, RetryPolicy, ToolSpec
 
 #: ``compensation``: a step that compensates for one that cannot be undone. It runs on the way back and is never undone.
@@ -369,6 +369,8 @@ class CompiledPlan:
     max_parallel: int = MAX_PARALLEL
     #: Owners in a row that may end during one call; only the operator's limits set it.
     max_crashes: int = MAX_CRASHES
+    #: How long a step waits that a guard refuses; only the operator's limits set it.
+    guard_wait_s: float = GUARD_WAIT_S
     #: By these its sagas are found.
     name: str = ""
     tags: tuple[str, ...] = ()

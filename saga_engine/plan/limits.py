@@ -18,6 +18,8 @@ MAX_PARALLEL = 64
 #: the default of an operator's limit, which may be larger or smaller.
 MAX_CRASHES = 3
 MOST_CRASHES = 1_000
+#: How long a call that a guard refuses may wait before its step fails, in seconds: the default of an operator's limit.
+GUARD_WAIT_S = 900.0
 #: Items of the list of one step with 'each', those included that its 'when' leaves out.
 MAX_ITEMS = 1000
 #: Additions of steps to one saga while it runs.

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
-from saga_engine.plan.limits import MAX_CALLS, MAX_CRASHES, MAX_PARALLEL, MAX_SECONDS, MAX_STEPS, MOST_CRASHES
+from saga_engine.plan.limits import (
+    GUARD_WAIT_S,
+    MAX_CALLS,
+    MAX_CRASHES,
+    MAX_PARALLEL,
+    MAX_SECONDS,
+    MAX_STEPS,
+    MOST_CRASHES,
+)
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan
@@ -34,7 +42,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     ``deadline_s``: the longest time for the whole saga, and ``max_calls``: its forward tool calls, counting each
     attempt; None: no limit of its own. ``max_steps``: the steps of a plan with everything that is added to it, or the
     calls of a session. ``max_parallel``: its calls in flight at a time. ``max_crashes``: after so many processes in a
-    row that ended while they made one call, an operator is asked about it.
+    row that ended while they made one call, an operator is asked about it. ``guard_wait_s``: a step that a breaker, a
+    rate or a bulkhead refuses waits so long, in seconds, before it fails; 0: an open breaker fails it at once.
     """
 
     deadline_s: float | None = None
@@ -42,6 +51,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_steps: int = MAX_STEPS
     max_parallel: int = MAX_PARALLEL
     max_crashes: int = MAX_CRASHES
+    guard_wait_s: float = GUARD_WAIT_S
 
     def __post_init__(self) -> None:
         for name, most in _WHOLE.items():
@@ -49,12 +59,14 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             unset = value is None and name == "max_calls"
             if not unset and (type(value) is not int or not 1 <= value <= most):
                 raise SettingInvalid(f"{name} of [limits] must be a whole number from 1 to {most}, not {value!r}")
-        seconds = self.deadline_s
-        number = type(seconds) in (int, float) and math.isfinite(seconds or 0)
-        if seconds is not None and not (number and 0 < seconds <= MAX_SECONDS):
-            raise SettingInvalid(
-                f"deadline_s of [limits] must be a number of seconds up to {MAX_SECONDS:g}, not {seconds!r}"
-            )
+        for name, least in (("deadline_s", math.ulp(0.0)), ("guard_wait_s", 0.0)):
+            seconds = getattr(self, name)
+            number = type(seconds) in (int, float) and math.isfinite(seconds)
+            unset = seconds is None and name == "deadline_s"
+            if not unset and not (number and least <= seconds <= MAX_SECONDS):
+                raise SettingInvalid(
+                    f"{name} of [limits] must be a number of seconds up to {MAX_SECONDS:g}, not {seconds!r}"
+                )
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], source: str) -> Limits:
@@ -74,18 +86,23 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             max_steps=min(self.max_steps, other.max_steps),
             max_parallel=min(self.max_parallel, other.max_parallel),
             max_crashes=min(self.max_crashes, other.max_crashes),
+            guard_wait_s=min(self.guard_wait_s, other.guard_wait_s),
         )
 
     def applied(self, plan: CompiledPlan) -> CompiledPlan:
         """A compiled plan within these limits. It is the same object if they change nothing."""
         deadline_s, calls = _less(plan.deadline_s, self.deadline_s), _less(plan.max_tool_calls, self.max_calls)
         parallel = min(plan.max_parallel, self.max_parallel)
-        crashes = self.max_crashes
-        if (deadline_s, calls, parallel) == (plan.deadline_s, plan.max_tool_calls, plan.max_parallel) and (
-            crashes == plan.max_crashes
-        ):
+        changed = {
+            "deadline_s": deadline_s,
+            "max_tool_calls": calls,
+            "max_parallel": parallel,
+            "max_crashes": self.max_crashes,
+            "guard_wait_s": self.guard_wait_s,
+        }
+        if all(getattr(plan, name) == value for name, value in changed.items()):
             return plan
-        return replace(plan, deadline_s=deadline_s, max_tool_calls=calls, max_parallel=parallel, max_crashes=crashes)
+        return replace(plan, **changed)
 
     def warnings(self, plan: Plan) -> list[Problem]:
         """Where a plan asks for more than is allowed: it runs with the operator's limit."""

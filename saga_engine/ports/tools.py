@@ -36,7 +36,7 @@ class Call(NamedTuple):
     the second has an outcome, that is the outcome, and nothing is called. ``around`` makes the call that it is given,
     or does not, after all guards and before they release anything: it reads what the call changes.
     ``wanted``: False as soon as the saga has something else to look at; a guard that holds a call without end then
-    gives it back, not made.
+    gives it back, not made. ``guard_wait_s``: how long a rate or a bulkhead may delay the call; None: for ever.
     """
 
     saga_id: str
@@ -58,6 +58,7 @@ class Call(NamedTuple):
     waits: Callable[[Call, bool], Awaitable[Outcome | None] | None] | None = None
     wanted: Callable[[], bool] | None = None
     around: Callable[[Callable[[], Awaitable[Outcome]]], Awaitable[Outcome]] | None = None
+    guard_wait_s: float | None = None
 
 
 class Source(Protocol):

@@ -30,6 +30,8 @@ MUTANTS: dict[str, Mutant] = {
 """,
         )
     ),
+    "a refusal by a guard uses up an attempt": rewrite(("if outcome.held and direction == FORWARD", "if False")),
+    "a guard holds a step for ever": rewrite(("call.held_at = call.held_at or record.at", "pass")),
     "compensate twice": rewrite(
         (
             "state.undo_ready.pop(index, None)\n        if state.doubts or state.waiting:",
@@ -129,7 +131,7 @@ LATER_MUTANTS: dict[str, Mutant] = {
     ),
     "forget steps that make up for nothing": rewrite(("compiled.compensates == stuck", "False")),
     "a call that only waited is in doubt": rewrite(('if flight == "queued":', "if False:")),
-    "a call that only waited was an attempt": rewrite(("_take_back(state, call, direction)", "None")),
+    "a call that only waited was an attempt": rewrite(("_was_none(state, call, direction)", "None")),
     "a call that has begun still waits": rewrite(('"queued", "call"', '"queued", "queued"')),
     "ask about a call that is at work": rewrite(("if record.at_work:", "if False:")),
     "a request that left counts as never sent": rewrite(("was.sent or record.sent", "False")),

@@ -40,8 +40,9 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case
+from tests.core.simulated_guards import Guarded
 from tests.core.simulated_replanning import WRITTEN, Replanning
-from tests.core.world import Journal, Violation, World, key_sent_ms
+from tests.core.world import Journal, Violation, World, key_sent_ms, place_of
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
@@ -51,7 +52,7 @@ class Crash(Exception):
     """The process died here."""
 
 
-class Simulation(Replanning):
+class Simulation(Guarded, Replanning):
     """Runs one saga under one set of dice; ``trouble`` in [0, 1] is how much goes wrong."""
 
     def __init__(self, dice: random.Random, trouble: float = 0.5) -> None:
@@ -78,6 +79,8 @@ class Simulation(Replanning):
         #: Calls for which the policy wants a person's word, and what people said: until when it counts.
         self.asked_first = {(key, way) for key in steps for way in (FORWARD, COMPENSATE) if dice.random() < 0.1}
         self.approved: dict[str, int] = {}
+        #: When a guard first refused a call of a step, by the way that was used.
+        self.held: dict[tuple[str, int], int] = {}
         self.inbox: list[Message] = []  # durable: a message leaves it in the append that answers it
 
     # --- what is simulated ---------------------------------------------------------------------------------------
@@ -249,23 +252,6 @@ class Simulation(Replanning):
         if self.crashes < MAX_CRASHES and self.dice.random() < 0.12 * self.trouble:
             self.crashes += 1
             raise Crash
-
-    def _waits(self, state: State, effect: CallTool) -> r.AnyRecord | None:
-        """A guard has the call wait; or the wait is over: the call is made, or was turned away. None: it is made now."""
-        key = state.plan.steps[effect.step].key
-        waits = state.in_flight.get((effect.step, effect.direction)) == "queued"
-        if place_of(effect) in self.begun or (not waits and self.dice.random() > 0.15):
-            return None
-        self._maybe_crash()
-        now = self._tick(state)
-        if waits and self.dice.random() < 0.2:
-            error = ErrorInfo("interrupted", "the engine was closed; nothing was called", retryable=True)
-            turned_away = NotDone(error, retryable=True, counted=False)
-            return self._noted(state, interpret.interpret(state, effect, turned_away, now, 0.5))
-        if waits:
-            self.begun.add(place_of(effect))
-            return self._noted(state, self._begun(state, effect, now))
-        return self._noted(state, r.StepQueued(at=now, step=key, direction=effect.direction))
 
     # --- the outside ---------------------------------------------------------------------------------------------
 
@@ -570,13 +556,6 @@ class Simulation(Replanning):
                     found[other] = None
                     stack.append(other)
         return list(found)
-
-
-def place_of(effect: Any) -> tuple[Any, ...]:
-    """What an intent orders: exactly this effect."""
-    if isinstance(effect, AskPlanner):
-        return ("planner", effect.step, effect.purpose)
-    return (getattr(effect, "step", -1), getattr(effect, "direction", ""), effect.attempt)
 
 
 def dump(state: State) -> dict[str, Any]:

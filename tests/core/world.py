@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saga_engine.core import records as r
-from saga_engine.core.effects import FORWARD
+from saga_engine.core.effects import FORWARD, AskPlanner
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog
 
@@ -116,3 +116,10 @@ def key_sent_ms(records: Iterable[r.AnyRecord], step: str) -> int:
         elif isinstance(record, r.StepIntended) and record.step == step and record.direction == FORWARD:
             first = first or record.at
     return first
+
+
+def place_of(effect: Any) -> tuple[Any, ...]:
+    """What an intent orders: exactly this effect."""
+    if isinstance(effect, AskPlanner):
+        return ("planner", effect.step, effect.purpose)
+    return (getattr(effect, "step", -1), getattr(effect, "direction", ""), effect.attempt)

@@ -167,9 +167,9 @@ def test_no_period_holds_more_calls_than_the_rate_says(calls, period, gaps):
 
 
 async def test_calls_are_spread_over_all_processes(watched):
-    """Law: the rate is reserved in the store under the tool's name, in both directions, and its wait is kept."""
+    """Law: the rate is reserved in the store under the tool's name, in both directions; only an undo does not wait."""
 
-    @tool(rate="20/s")
+    @tool(rate="3/s")
     async def act():
         return asyncio.get_running_loop().time()
 
@@ -178,9 +178,10 @@ async def test_calls_are_spread_over_all_processes(watched):
         direction = "compensate" if number == 2 else "forward"
         done = await both[number % 2].call("act", {}, step(direction=direction))
         asked_s, wait_ms = watched.replies["reserve"]
-        assert done.output - asked_s >= wait_ms / 1000 - 0.002  # the loop rounds timers to its clock's resolution
+        kept = done.output - asked_s >= wait_ms / 1000 - 0.002  # the loop rounds timers to its clock's resolution
+        assert kept or direction == "compensate"
     assert wait_ms > 0
-    assert {args for verb, args in watched.asked if verb == "reserve"} == {("act", 52_632, 2, None)}
+    assert {args for verb, args in watched.asked if verb == "reserve"} == {("act", 333_334, 1, None)}
     for tools in both:
         await tools.close()
 

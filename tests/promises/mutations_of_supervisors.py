@@ -126,7 +126,24 @@ OF_SUPERVISORS = [
     Mutation(
         "tests/guards/test_breakers.py::test_a_compensation_passes_and_its_outcome_counts",
         "an open breaker stops compensations",
-        (("if not state.tripped or call.backward or call.direction == COMPENSATE:", "if not state.tripped:"),),
+        (("if not state.tripped or is_undo(call):", "if not state.tripped:"),),
+    ),
+    Mutation(
+        "tests/test_guard_waits.py::test_sagas_wait_for_a_service_that_is_away",
+        "a refusal by a guard is an attempt",
+        (("if outcome.held and direction == FORWARD", "if False"),),
+    ),
+    Mutation(
+        "tests/test_guard_waits.py::test_a_step_waits_no_longer_than_the_limit",
+        "a step waits for its guard for ever",
+        (("call.held_at = call.held_at or record.at", "pass"),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/test_guard_waits.py::test_no_undo_is_held",
+        "a rate holds undos",
+        (("        if undo:\n            return await self._inner(params, call)\n", ""),),
+        hangs=True,
     ),
     # 31
     Mutation(

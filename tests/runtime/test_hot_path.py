@@ -275,7 +275,7 @@ async def test_a_call_that_guards_do_not_keep_goes_the_short_way(counting) -> No
         steps = [{"step_id": at, "tool": "make", "params": {"n": n}} for at, n in enumerate(numbers)]
         return {"steps": [{**step, "retry": {"max_attempts": 1}} for step in steps]}
 
-    async with Coordinator.open(counting, [make, unmake], policy=rules) as coordinator:
+    async with Coordinator.open(counting, [make, unmake], policy=rules, limits={"guard_wait_s": 0}) as coordinator:
         assert (await coordinator.run(plan(1, 2))).completed
         blocked = await coordinator.run(plan(3, 9))
         assert (blocked.status, made) == ("COMPENSATED", [1, 2, 3])

@@ -97,9 +97,10 @@ async def test_workers_share_their_breakers(place: Place, new_place: Any) -> Non
     """A breaker that one worker's call opened keeps another worker's call back: the guards' state is in the store."""
     plan = {"steps": [{"step_id": 1, "tool": "flaky", "params": {}}]}
     other, store = new_place(), f"memory://breakers-{place.number}"
-    async with place.both(TOOLS, store=store, durability="relaxed") as one:
+    at_once = {"guard_wait_s": 0}
+    async with place.both(TOOLS, store=store, durability="relaxed", limits=at_once) as one:
         first = await one.run(plan, saga_id=place.saga_id("b"))
-    async with other.both(TOOLS, store=store, durability="relaxed") as two:
+    async with other.both(TOOLS, store=store, durability="relaxed", limits=at_once) as two:
         second = await two.run(plan, saga_id=other.saga_id("b"))
     assert first.body["steps"][0]["error"]["error_code"] == "down"
     assert second.body["steps"][0]["error"]["error_code"] == "breaker_open"

@@ -86,7 +86,7 @@ def _proceed(state: State, record: r.StepQueued | r.StepBegun, before: Flight, a
 def never_made(state: State, index: int, direction: Direction, at: int) -> None:
     """The process ended while the call waited: the call was not made, and its attempt does not count."""
     call = state.steps[index].call(direction)
-    _take_back(state, call, direction)
+    _was_none(state, call, direction)
     if call.doubt:  # an earlier attempt may have happened all the same
         call.doubt = call.doubt._replace(lost=True)
         doubt(state, index, direction, None, None)
@@ -243,12 +243,18 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
         move(step, "intend")  # a probe said that it did not happen: no doubt is left
     call.error = record.error
     if not record.counted:
-        _take_back(state, call, record.direction)
+        _take_back(state, call, record)
     state.waiting[index, record.direction] = record.at + record.delay_ms
 
 
-def _take_back(state: State, call: CallState, direction: Direction) -> None:
-    """The intent was no attempt: it uses up nothing."""
+def _take_back(state: State, call: CallState, record: r.StepRetryScheduled | r.StepInDoubt) -> None:
+    """The intent was no attempt: it uses up nothing. If there is a wait before the next one, a guard refused it."""
+    if record.delay_ms:
+        call.held_at = call.held_at or record.at
+    _was_none(state, call, record.direction)
+
+
+def _was_none(state: State, call: CallState, direction: Direction) -> None:
     call.tries -= 1
     call.called_nothing()
     if direction == FORWARD:
@@ -323,7 +329,7 @@ def deferred(state: State, record: r.StepDeferred) -> None:
     index = index_of(state, record)
     step = state.steps[index]
     if record.in_doubt:  # the same call is repeated under its key, so it stays what it was
-        step.forward.tries = step.forward.probes = 0
+        step.forward.tries = step.forward.probes = step.forward.held_at = 0
         doubt(state, index, FORWARD, record.error, record.at + record.delay_ms)
         state.doubts.pop((index, FORWARD), None)
     else:
@@ -343,7 +349,7 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
     if step.status == t.IN_DOUBT:
         move(step, "intend")
     call = step.forward
-    call.tries = call.probes = call.first_at = 0
+    call.tries = call.probes = call.first_at = call.held_at = 0
     call.approval = None
     call.error = error
     step.before = None
@@ -388,7 +394,7 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     # An attempt that was not made leaves the right to make it, even if only the death of an earlier one gave it.
     call.doubt = Doubt(was.sent or record.sent, record.lost or not record.counted, was.repeat)
     if not record.counted:
-        _take_back(state, call, record.direction)
+        _take_back(state, call, record)
     if record.at_work:
         _ask_about(state, index, record.direction, record.error)
         return

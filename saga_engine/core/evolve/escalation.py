@@ -126,7 +126,7 @@ def decided(state: State, record: r.QuestionResolved) -> None:
     if record.decision == "undo":  # the undo may overwrite this value; 'retry' only looks again
         step.cleared = question.found
     if record.decision in ("retry", "undo") or (record.decision == "not-happened" and question.direction == COMPENSATE):
-        call.tries = call.probes = call.crashes = 0
+        call.tries = call.probes = call.crashes = call.held_at = 0
         call.approval = None
         call.doubt = call.doubt and call.doubt._replace(repeat="wanted")
         state.waiting[question.step, question.direction] = record.at
