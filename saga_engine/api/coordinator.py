@@ -306,11 +306,11 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
         return await self._begin_submitted(submission, detach=detach)
 
-    async def _begin_submitted(self, submission: Submission, *, detach: bool) -> Handle:
+    async def _begin_submitted(self, submission: Submission, *, detach: bool, counted: bool = True) -> Handle:
         name = submission.saga_id
         present = self.supervisor.find(name)
         if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again
-            return self.supervisor.begin(submission, detach=detach)
+            return self.supervisor.begin(submission, detach=detach, counted=counted)
         if submission.digest != (present.digest or (await self.store.head(name)).digest):
             raise other_plan(name)
         if not detach:
@@ -563,6 +563,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """
         message = amend_message(steps, by, note)
         check_amendment(state_of(await read_records(self.store, saga_id), self.tools), message.steps)
+        await self.supervisor.quota.add(message.steps)
         if wait:
             return await deliver(self.store, self.supervisor, saga_id, message)
         return await send(self.store, self.supervisor, saga_id, message)

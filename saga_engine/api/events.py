@@ -36,7 +36,7 @@ class EventMethods:
 
     if TYPE_CHECKING:
 
-        async def _begin_submitted(self, submission: Submission, *, detach: bool) -> Handle: ...
+        async def _begin_submitted(self, submission: Submission, *, detach: bool, counted: bool = True) -> Handle: ...
 
     async def send_event(
         self, name: str, key: str | int, payload: Any = None, *, event_id: str | None = None, detach: bool = False
@@ -83,4 +83,4 @@ class EventMethods:
         }
         compiled = replace(made.compiled, sensitive={**made.compiled.sensitive, **sensitive})
         submission = msgspec.structs.replace(made, compiled=compiled)
-        await (await self._begin_submitted(submission, detach=detach)).journalled()
+        await (await self._begin_submitted(submission, detach=detach, counted=False)).journalled()

@@ -58,5 +58,6 @@ async def _post(coordinator: Coordinator, saga_id: str, key: str, message: Messa
         return found
     if keyed.kind == "amend":
         check_amendment(state_of(await read_records(store, saga_id), tools), keyed.steps)
+        await supervisor.quota.add(keyed.steps)
         return await send(store, supervisor, saga_id, keyed)
     return await say(store, supervisor, tools, saga_id, keyed, wait=False)

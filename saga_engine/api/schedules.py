@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.api.requests import submission_of
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _TRIES: Final = 20
 _PAGE: Final = 1000
 MAX_BACKFILL: Final = 1000
+#: Times of ticks that can be asked for.
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +266,8 @@ def _between(name: str, body: ScheduleBody, since: datetime, until: datetime, li
         raise SettingInvalid("a time needs a zone", hint="2026-03-01T00:00:00+00:00")
     if not 1 <= limit <= MAX_BACKFILL:
         raise SettingInvalid(f"a limit of {limit} ticks is out of range", hint=f"1 to {MAX_BACKFILL}")
+    if not _FIRST <= since <= _LAST or not _FIRST <= until <= _LAST:
+        raise SettingInvalid("a time is out of range", hint=f"from {_FIRST.year} to {_LAST.year}")
     found: list[tuple[int, str]] = []
     for at_ms in body.timetable.between(round(since.timestamp() * 1000), round(until.timestamp() * 1000)):
         found.append((at_ms, occurrence_id(name, at_ms)))

@@ -69,9 +69,9 @@ def read_steps(source: bytes | Path) -> list[dict[str, Any]]:
     """The steps in a file or from stdin. Raises ``PlanInvalid``."""
     import json
 
-    from saga_engine.cli.inputs import strict_json
     from saga_engine.errors import ValueNotJson
     from saga_engine.plan.limits import MAX_PLAN_BYTES
+    from saga_engine.plan.strict_json import strict_json
 
     data = source if isinstance(source, bytes) else _file(source, MAX_PLAN_BYTES + 1)
     if len(data) > MAX_PLAN_BYTES:

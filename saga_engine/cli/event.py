@@ -107,8 +107,8 @@ def _payload(text: str | None) -> Any:
     import json
     import sys
 
-    from saga_engine.cli.inputs import strict_json
     from saga_engine.errors import ValueNotJson
+    from saga_engine.plan.strict_json import strict_json
     from saga_engine.plan.wait import MAX_PAYLOAD_BYTES
 
     if text is None:

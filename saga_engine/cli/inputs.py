@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from saga_engine.errors import ValueNotJson
+from saga_engine.plan.strict_json import strict_json
 from saga_engine.plan.values import plain
 
 if TYPE_CHECKING:
@@ -18,36 +19,6 @@ if TYPE_CHECKING:
 
 #: A binding to the input, and the first name in it; empty for the input as a whole.
 _INPUT: Final = re.compile(r"\$input(?:\.([^\W\d]\w*))?")
-
-
-def strict_json(text: str) -> Any:
-    """One JSON value.
-
-    Raises ``json.JSONDecodeError`` for invalid JSON, and ``ValueNotJson`` for a value that cannot be journalled: a
-    duplicate key, NaN, an infinity, an integer out of range, too much depth.
-    """
-    try:
-        return plain(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant, parse_int=_integer))
-    except RecursionError as error:
-        raise ValueNotJson("the value is nested too deeply") from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueNotJson(f"the key {twice[:64]!r} occurs twice", hint="keep one of the two")
-    return made
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueNotJson(f"{name} is not a JSON number", hint="use null or a text instead")
-
-
-def _integer(digits: str) -> int:
-    # A number longer than 2**64 is out of range anyway, and its conversion would be slow.
-    return int(digits) if len(digits) <= 21 else 2**64
 
 
 def input_values(pairs: list[str], option: str = "--input") -> dict[str, Any]:

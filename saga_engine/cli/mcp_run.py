@@ -163,7 +163,8 @@ def run_http(
     Raises ``SettingInvalid``, and what the opening of the store raises.
     """
     from saga_engine.gateway.door import Door, hosts_for, is_loopback
-    from saga_engine.gateway.http import bound, serve_http, url_of
+    from saga_engine.gateway.http import serve_http, url_of
+    from saga_engine.listener import bound
 
     host, port = _address(address)
     tokens = _tokens(token_file)
@@ -177,6 +178,7 @@ def run_http(
     own = life.own()
     server_of, opening = _face(settings, registry, progress, own, rules=rules, tools=partial(_desks, life, own))
     listening = bound(host, port)
+    listening.listen()  # before its address is printed
 
     async def run() -> None:
         stopped = _told_to_stop()

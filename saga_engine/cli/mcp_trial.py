@@ -42,8 +42,8 @@ async def make_trial(settings: Settings, registry: ToolRegistry, file: Path) -> 
 
 
 def _read(file: Path, registry: ToolRegistry) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
-    from saga_engine.cli.inputs import strict_json
     from saga_engine.errors import SettingInvalid
+    from saga_engine.plan.strict_json import strict_json
 
     hint = '{"calls": [{"tool": "SERVER.TOOL", "params": {}}], "reads": [{"tool": "SERVER.TOOL", "params": {}}]}'
     try:

@@ -148,15 +148,15 @@ def _run(
     from saga_engine.cli.output import data, note
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted
+    from saga_engine.listener import Listener, address_of, bound
     from saga_engine.server.app import create_app
-    from saga_engine.server.listen import Listener, address_of, bound
     from saga_engine.server.listen import serve as served
 
     progress = Progress("serve", {}, many=True)
     metrics = _metrics()
     meters = () if metrics is None else (metrics,)
     guards = configured(settings) if guards is None else guards
-    listening = bound(chosen)
+    listening = bound(chosen.host, chosen.port)
 
     async def run() -> None:
         starting = asyncio.current_task()

@@ -191,8 +191,8 @@ def _written(settings: Settings, registry: ToolRegistry, writing: Callable[[Temp
 
 
 def _schema(path: Path) -> Any:
-    from saga_engine.cli.inputs import strict_json
     from saga_engine.errors import SettingInvalid
+    from saga_engine.plan.strict_json import strict_json
 
     try:
         found = strict_json(path.read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from saga_engine.core.effects import ErrorInfo
@@ -42,6 +43,16 @@ def document(body: dict[str, Any], *, failed: bool = False) -> dict[str, Any]:
     text = json.dumps(body, ensure_ascii=False, indent=1)
     content = [{"type": "text", "text": text}]
     return {**COMPLETE, "content": content, "structuredContent": body, "isError": failed}
+
+
+def bounded(body: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """A body whose lists name so many things at most; beside a list that is cut stands how many there are."""
+    made: dict[str, Any] = {}
+    for name, value in body.items():
+        made[name] = value[:most] if isinstance(value, list) else value
+        if isinstance(value, list) and len(value) > most:
+            made[f"{name}_total"] = len(value)
+    return made
 
 
 def refusal(error: SagaError, about: dict[str, Any] | None = None) -> dict[str, Any]:

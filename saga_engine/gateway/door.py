@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.gateway.visit import KEY, Visit
+from saga_engine.listener import split_host
 from saga_engine.plan.values import printable
 
 _log = logging.getLogger("saga_engine.gateway")
@@ -28,6 +30,8 @@ PATH: Final = "/mcp"
 #: A shorter token could be guessed.
 MIN_TOKEN_CHARS: Final = 16
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+#: So many requests of one token, or of one saga without one, are answered at a time: others have room beside them.
+MAX_REQUESTS_EACH: Final = 500
 #: Ids of a gateway's later sagas end so.
 _NUMBERED: Final = re.compile(r"\.\d+$")
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -137,6 +141,7 @@ class Door:
         self._tokens = [*tokens]
         self._hosts = hosts
         self._has_sagas = has_sagas
+        self._open: Counter[str | bytes] = Counter()
         self.closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,7 +165,17 @@ class Door:
         if self.closed:
             await _answer(send, 503, "the gateway stops", {"retry-after": "5"})
             return
-        await self._enter(saga, scope, receive, send)
+        caller = saga if token is None else token.digest
+        if self._open[caller] >= MAX_REQUESTS_EACH:
+            await _answer(send, 429, f"{MAX_REQUESTS_EACH} requests of this agent are open", {"retry-after": "5"})
+            return
+        self._open[caller] += 1
+        try:
+            await self._enter(saga, scope, receive, send)
+        finally:
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]
 
     async def _enter(self, saga: str, scope: Scope, receive: Receive, send: Send) -> None:
         visit = Visit(saga)
@@ -183,7 +198,7 @@ class Door:
     def _refused(self, headers: _Headers) -> tuple[int, str]:
         """A page of the web that a browser was led to (DNS rebinding) has another host or origin."""
         host = headers.get("host")
-        if host is None or _host_of(host) not in self._hosts:
+        if host is None or split_host(host) is None or _host_of(host) not in self._hosts:
             _log.warning("a request for the host %s was refused", printable(host or "none", 100))
             return 421, "this host is not served; --allow-host names one"
         origin = headers.get("origin")

@@ -21,9 +21,9 @@ from mcp_types import INVALID_PARAMS
 from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.core.steps.child import undo_id
-from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaNotFound, UndoRefused
+from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
 from saga_engine.execution.ids import check_saga_id, new_saga_id
-from saga_engine.gateway.answers import COMPLETE, document, refusal
+from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
 from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import traced, visit_of
@@ -35,6 +35,7 @@ from saga_engine.plan.values import canonical, cut, digest
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.features import FEATURES, not_allowed
 from saga_engine.planner.settings import PlannerSettings
+from saga_engine.ports import Head
 
 #: How long a request waits at most for a saga, in seconds.
 MAX_WAIT_S: Final = 60.0
@@ -154,7 +155,7 @@ class EngineFace:
         rehearsal = await self._coordinator.simulate(self._plan(given), input=given.get("input"))
         told = rehearsal.to_dict()
         failing = [each for each in told["scenarios"] if each.get("verdict") != "clean"]
-        return {**told, "scenarios": failing[:_MOST], "said": rehearsal.summary()}
+        return bounded({**told, "scenarios": failing, "said": rehearsal.summary()}, _MOST)
 
     def _plan(self, given: Body) -> Plan:
         """The plan, as far as an agent may write it. Raises ``PlanInvalid`` with all its problems."""
@@ -179,9 +180,21 @@ class EngineFace:
 
     async def _submit(self, name: str, given: Body) -> Body:
         plan = self._plan(given)
-        saga_id = check_saga_id(f"{name}-{given.get('key') or new_saga_id()}", "key")
+        saga_id = _id_of(name, given.get("key") or new_saga_id())
+        await self._require_free(name, saga_id)
         handle = await self._coordinator.submit(plan, saga_id=saga_id, input=given.get("input"), tags=[_tag(name)])
+        await handle.journalled()
+        await self._require_free(name, saga_id)  # another may have been quicker, with the same plan
         return {"saga_id": handle.saga_id, "status": "RUNNING", "next": f"saga_show {handle.saga_id} with wait_s"}
+
+    async def _require_free(self, name: str, saga_id: str) -> None:
+        """The same key is the same saga for its agent alone. Raises ``SagaExists`` for a saga of somebody else."""
+        try:
+            head = await self._coordinator.store.head(saga_id)
+        except SagaNotFound:
+            return
+        if not _is_own(name, head):
+            raise SagaExists(f"there is a saga {saga_id} already, and it is not yours", hint="choose another key")
 
     async def _show(self, name: str, given: Body) -> Body:
         saga_id = given["saga_id"]
@@ -246,10 +259,22 @@ class EngineFace:
     async def _body(self, name: str, saga_id: str) -> Mapping[str, Any]:
         """What ``show`` says of an agent's own saga. Raises ``SagaNotFound``, also for one of somebody else."""
         head = await self._coordinator.store.head(check_saga_id(saga_id))
-        summary = msgspec.json.decode(head.summary) if head.summary else {}
-        if _tag(name) not in summary.get("tags", ()):
+        if not _is_own(name, head):
             raise SagaNotFound(f"there is no saga {saga_id}", hint="saga_list names those that you submitted")
         return (await self._coordinator.show(saga_id)).body
+
+
+def _id_of(name: str, key: str) -> str:
+    """The id of an agent's saga: no other name and key have the same one, as no key begins with a hyphen.
+
+    Raises ``PlanInvalid``.
+    """
+    return check_saga_id(f"{name.replace('-', '--')}-{check_saga_id(key, 'key')}", "key")
+
+
+def _is_own(name: str, head: Head) -> bool:
+    summary = msgspec.json.decode(head.summary) if head.summary else {}
+    return _tag(name) in summary.get("tags", ())
 
 
 def _tag(name: str) -> str:
@@ -267,13 +292,13 @@ def _told(body: Mapping[str, Any]) -> Body:
         "saga_id": body["saga_id"],
         "status": body["status"],
         "ended": body["status"] in _FINAL,
-        "steps": steps[:_MOST],
-        "questions": questions[:_MOST],
+        "steps": steps,
+        "questions": questions,
         "clean": body["report"]["clean"],
-        "left_in_place": [str(each) for each in body["report"]["left_in_place"]][:_MOST],
-        "unresolved": [str(each) for each in body["report"]["unresolved"]][:_MOST],
+        "left_in_place": [str(each) for each in body["report"]["left_in_place"]],
+        "unresolved": [str(each) for each in body["report"]["unresolved"]],
     }
-    return made | ({"steps_total": len(steps)} if len(steps) > _MOST else {})
+    return bounded(made, _MOST)
 
 
 def _step(each: Mapping[str, Any]) -> Body:

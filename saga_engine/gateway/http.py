@@ -5,35 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final
 
-import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from saga_engine.errors import QueueFull, SettingInvalid
+from saga_engine.errors import QueueFull
 from saga_engine.gateway.answers import refusal
 from saga_engine.gateway.door import Door
 from saga_engine.gateway.early import Entrance, Opening
 from saga_engine.gateway.server import CallHandler, Gateway
 from saga_engine.gateway.visit import KEY, visit_of
+from saga_engine.listener import Bounds, Listener, address_of, listen
 
 _log = logging.getLogger("saga_engine.gateway")
 
 #: A larger request is refused.
 MAX_BODY_BYTES: Final = 4 * 2**20
-#: How many connections, and how many sessions of the older protocol, there may be at a time.
-MAX_CONNECTIONS: Final = 2_000
+#: What connections may use.
+BOUNDS: Final = Bounds()
+#: How many sessions of the older protocol there may be at a time.
 MAX_SESSIONS: Final = 1_000
 #: How many sagas a process works on at a time.
 MAX_SAGAS: Final = 1_000
 #: How long the calls in flight are awaited when the gateway is told to stop.
 DRAIN_S: Final = 10.0
-_BACKLOG: Final = 512
+#: How long the rest of the answers may take after that.
+_DRAIN_REST_S: Final = 5.0
 
 
 class Desks:
@@ -146,35 +148,9 @@ class HttpFace:
                     await asyncio.wait([*self._requests])
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises ``SettingInvalid``."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        raise SettingInvalid(
-            f"the gateway cannot listen at {host}:{port}: {error}", hint="choose another address or port; 0 is any port"
-        ) from None
-    return made
-
-
 def url_of(listening: socket.socket) -> str:
     """The address of the protocol at a socket."""
-    host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
-
-
-class _Uvicorn(uvicorn.Server):
-    """It leaves the signals to the process."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    return f"{address_of(listening)}/mcp"
 
 
 async def serve_http(
@@ -193,27 +169,19 @@ async def serve_http(
     entrance = Entrance(opening)
     entrance.work.add_done_callback(lambda _: stopped.set())
     face = HttpFace(server_of(entrance.call), door)
-    config = uvicorn.Config(
-        face.door,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=5,
-    )
-    server = _Uvicorn(config)
-    serving = asyncio.create_task(server.serve(sockets=[listening]), name="saga-mcp-http")
+    started: asyncio.Future[Listener] = asyncio.get_running_loop().create_future()
+    work = listen(face.door, listening, BOUNDS, on_started=started.set_result, drain_s=_DRAIN_REST_S)
+    serving = asyncio.create_task(work, name="saga-mcp-http")
     stopping = asyncio.create_task(stopped.wait(), name="saga-mcp-stop")
     try:
         async with face.opened(entrance.close, drain_s):
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        server.should_exit = True
+        ready: list[asyncio.Future[Any]] = [serving, started]
+        await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
+            started.result().should_exit = True
         await serving
     with suppress(asyncio.CancelledError):  # stopped before the store was open
         entrance.work.result()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import SagaError
+from saga_engine.gateway.answers import bounded
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import canonical, cut, printable
 
@@ -26,7 +27,8 @@ _MOST: Final = 200
 class Report:
     """``undone``: what this rollback undid; ``left``: what still stands of it; ``unknown``: what nobody knows yet.
 
-    ``earlier``: the agent's sagas before this one that have not ended.
+    ``earlier``: the agent's sagas before this one that have not ended. ``made_after``: calls that arrived meanwhile,
+    which are made after it: it undoes none of them.
     """
 
     saga_id: str
@@ -37,6 +39,7 @@ class Report:
     questions: list[dict[str, Any]] = field(default_factory=list)
     problem: str = ""
     earlier: list[dict[str, Any]] = field(default_factory=list)
+    made_after: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
@@ -67,13 +70,14 @@ class Report:
             "saga_id": self.saga_id,
             "status": self.status,
             "clean": self.clean,
-            "undone": self.undone[:_MOST],
-            "left": self.left[:_MOST],
-            "unknown": self.unknown[:_MOST],
+            "undone": self.undone,
+            "left": self.left,
+            "unknown": self.unknown,
             "questions": self.questions,
             "earlier": self.earlier,
         }
-        return made | ({"problem": self.problem} if self.problem else {})
+        made |= {"made_after": self.made_after} if self.made_after else {}
+        return bounded(made | ({"problem": self.problem} if self.problem else {}), _MOST)
 
 
 def report_of(
@@ -104,15 +108,16 @@ def status_of(
     steps = [] if body is None else body["steps"]
     kinds = [_standing(each, body["report"]) for each in steps] if body is not None else []
     made = _beside(body, earlier)
-    return {
+    told = {
         "saga_id": saga_id,
         "status": "NOTHING" if body is None else body["status"],
         "clean": not (made["questions"] or made["earlier"] or "unknown" in kinds),
-        "calls": [{**_called(each), "status": each["status"]} for each in reversed(steps)][:_MOST],
+        "calls": [{**_called(each), "status": each["status"]} for each in reversed(steps)],
         "standing": kinds.count("stands"),
         "unknown": kinds.count("unknown"),
         **made,
     }
+    return bounded(told, _MOST)
 
 
 def preview_of(
@@ -136,7 +141,8 @@ def preview_of(
         elif kind == "stands":
             made["would_remain"].append(_called(each))
     made |= _beside(body, earlier)
-    return made | {"clean": not any(made[name] for name in ("would_remain", "unknown", "questions", "earlier"))}
+    made["clean"] = not any(made[name] for name in ("would_remain", "unknown", "questions", "earlier"))
+    return bounded(made, _MOST)
 
 
 def _beside(body: Mapping[str, Any] | None, earlier: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -154,12 +160,13 @@ def _beside(body: Mapping[str, Any] | None, earlier: Iterable[Mapping[str, Any]]
 def _unsettled(body: Mapping[str, Any]) -> dict[str, Any]:
     """A saga that takes no more calls and has not ended: what stands of it, and what nobody knows."""
     kinds = [(each, _standing(each, body["report"])) for each in reversed(body["steps"])]
-    return {
+    told = {
         "saga_id": body["saga_id"],
         "status": body["status"],
-        "left": [_called(each) for each, kind in kinds if kind == "stands"][:_MOST],
-        "unknown": [_called(each) for each, kind in kinds if kind == "unknown"][:_MOST],
+        "left": [_called(each) for each, kind in kinds if kind == "stands"],
+        "unknown": [_called(each) for each, kind in kinds if kind == "unknown"],
     }
+    return bounded(told, _MOST)
 
 
 def _of_saga(calls: list[dict[str, Any]], saga_id: str) -> list[dict[str, Any]]:
@@ -178,15 +185,20 @@ def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     return "unknown" if key in report["unresolved"] or status in ("RUNNING", "IN_DOUBT") else "nothing"
 
 
+def named(tool: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """A call that is not made yet."""
+    return {"tool": tool, "params": _params(dict(params))}
+
+
 def _called(step: Mapping[str, Any]) -> dict[str, Any]:
     made = {"call": str(step["step_id"]), "tool": step["tool"] or step["name"], "params": _params(step["params"])}
     undo = step["compensation"]
     if undo is not None and "calls" in undo and any(call["status"] != "COMPENSATED" for call in undo["calls"]):
         made["undo_calls"] = [
             {"tool": call["tool"], "params": _params(call["params"]), "status": call["status"]}
-            for call in undo["calls"][:_MOST]
+            for call in undo["calls"]
         ]
-    return made
+    return bounded(made, _MOST)
 
 
 def _params(params: Any) -> Any:

@@ -38,7 +38,7 @@ from saga_engine.errors import (
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.gateway.offer import Offered
 from saga_engine.gateway.parts import part_of, whole_text
-from saga_engine.gateway.report import Report, preview_of, report_of, status_of
+from saga_engine.gateway.report import Report, named, preview_of, report_of, status_of
 from saga_engine.plan.values import digest
 from saga_engine.ports import Document, Head, Store
 from saga_engine.runtime.journal import output_of
@@ -119,6 +119,7 @@ class Work:
         self._attended: set[str] = set()  # those for which an agent waits now
         self._told: set[str] = set()  # those that an agent was told to make again
         self._touched = False  # the present saga, by this process
+        self._arrived: list[dict[str, Any]] | None = None  # the calls that arrive while a rollback is made
         self._reading = ("", "", "")  # the text that an agent reads in parts now: its saga, its call
 
     async def saga_id(self) -> str:
@@ -145,6 +146,8 @@ class Work:
         Raises ``Pending``, and what a call of a session raises.
         """
         call.mark, self._reading = digest([tool.tool, dict(params)]), ("", "", "")
+        if self._arrived is not None:
+            self._arrived.append(named(tool.tool, params))
         async with self._moving:
             if call.left:
                 raise Interrupted("the call was cancelled before it was made")
@@ -332,17 +335,26 @@ class Work:
         To a savepoint it waits for the calls in flight first. Raises ``SessionEnded`` for one of another saga.
         """
         async with self._moving:
-            saga_id = await self.saga_id()
-            calls = _place(to, saga_id)
-            before = await self._found(saga_id)
-            if before is None or (before["session"] != "open" and before["status"] in SAGA_FINAL):
-                report = Report(saga_id, "NOTHING")
-            else:
-                report = await self._rolled_back(saga_id, before, calls)
-            for name, body in (await self._earlier(saga_id)).items():
-                problem = await self._finish(name) if calls is None else None  # an operator may have answered
-                report.add_earlier(body, await self._body(name), problem)
+            arrived = self._arrived = []
+            try:
+                report = await self._undone(to)
+            finally:
+                self._arrived = None
+            report.made_after = arrived
             return report
+
+    async def _undone(self, to: str | None) -> Report:
+        saga_id = await self.saga_id()
+        calls = _place(to, saga_id)
+        before = await self._found(saga_id)
+        if before is None or (before["session"] != "open" and before["status"] in SAGA_FINAL):
+            report = Report(saga_id, "NOTHING")
+        else:
+            report = await self._rolled_back(saga_id, before, calls)
+        for name, body in (await self._earlier(saga_id)).items():
+            problem = await self._finish(name) if calls is None else None  # an operator may have answered
+            report.add_earlier(body, await self._body(name), problem)
+        return report
 
     async def _rolled_back(self, saga_id: str, before: Mapping[str, Any], calls: int | None) -> Report:
         if before["session"] != "open":  # its undo was begun in another life, or by an operator

@@ -248,8 +248,8 @@ class Store(Protocol):
         """What replies to ``append`` have told of the operator's stops (``GuardStore.stops``)."""
         ...
 
-    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
-        """The records from ``start`` on, in order. Raises ``SagaNotFound``."""
+    async def read(self, saga_id: str, start: int = 0, most: int = 0) -> Sequence[bytes]:
+        """The records from ``start`` on, in order, ``most`` of them (0: all). Raises ``SagaNotFound``."""
         ...
 
     async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:

@@ -330,10 +330,10 @@ class SealedStore:
             return digest
         return self.shared.key.open_text(place("digest", saga_id), digest)
 
-    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+    async def read(self, saga_id: str, start: int = 0, most: int = 0) -> Sequence[bytes]:
         """The records from ``start`` on. Raises ``KeyMissing``, ``KeyRefused``, ``SealBroken``, ``SagaErased``, too."""
         # The head is read each time: another process may have erased the saga.
-        head, records = await asyncio.gather(self.inner.head(saga_id), self.inner.read(saga_id, start))
+        head, records = await asyncio.gather(self.inner.head(saga_id), self.inner.read(saga_id, start, most))
         return opened_records(saga_id, await self.key_in(head), start, records)
 
     async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:

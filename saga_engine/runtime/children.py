@@ -72,7 +72,13 @@ class Sagas(Protocol):
         ...
 
     def begin(
-        self, submission: Submission, *, detach: bool = False, reused: Sequence[r.AnyRecord] = (), queued: bool = False
+        self,
+        submission: Submission,
+        *,
+        detach: bool = False,
+        reused: Sequence[r.AnyRecord] = (),
+        queued: bool = False,
+        counted: bool = True,
     ) -> Handle:
         """Start a new saga."""
         ...
@@ -157,7 +163,7 @@ class Family:
             submission = self._submission(state, index, saga_id)
             if state.turns:
                 why = r.CancelRequested(at=0, by=f"saga {state.saga_id}", note="its parent turned around first")
-                handle = self._sagas.begin(submission, reused=[why], queued=queued)
+                handle = self._sagas.begin(submission, reused=[why], queued=queued, counted=False)
             else:
                 handle = self._sagas.begin(submission, detach=queued)
             await handle.journalled()

@@ -21,12 +21,14 @@ from saga_engine.plan.values import printable
 from saga_engine.ports import Store
 
 
-async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: bool = True) -> list[AnyRecord]:
-    """The saga's records from ``start`` on; ``whole`` restores large values.
+async def read_records(
+    store: Store, saga_id: str, start: int = 0, *, whole: bool = True, most: int = 0
+) -> list[AnyRecord]:
+    """The saga's records from ``start`` on, ``most`` of them (0: all); ``whole`` restores large values.
 
     Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
-    return await decoded(store, saga_id, await store.read(saga_id, start), whole=whole)
+    return await decoded(store, saga_id, await store.read(saga_id, start, most), whole=whole)
 
 
 async def shown_records(store: Store, saga_id: str, *, whole: bool) -> list[AnyRecord]:

@@ -18,6 +18,8 @@ from saga_engine.runtime.journal import at_hand, read_records
 #: The intervals, in seconds, at which the journal is read: soon after something came, then longer.
 LOOK_FIRST_S: Final = 0.05
 LOOK_MOST_S: Final = 1.0
+#: So many records are read at a time: who follows slowly has no more of them in memory.
+PAGE: Final = 32
 
 
 async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[str, Any]]:
@@ -27,31 +29,25 @@ async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[s
     ``JournalConflict`` if the journal went back: it has no record before ``since``, or not the last one that was read.
     """
     known, pause_s = since, LOOK_FIRST_S
-    reader: Reader | None = None
+    mask = _Mask(store, saga_id)
     last: AnyRecord | None = None  # the one before `known`
     while True:
         head = await store.head(saga_id)
         if head.length < known:
             raise went_back(saga_id, known)
         if head.length > known:
-            if reader is None:
-                # The first record lists what is sensitive, whatever part of the journal is requested.
-                reader = Reader()
-                before = await read_records(store, saga_id, whole=False)
-                reader.feed(await at_hand(store, saga_id, before) if is_sensitive(before) else before)
-                records = before[known:]
-            else:
-                # With the last one that is known: a journal that went back may have grown again since.
-                before = await read_records(store, saga_id, known - 1, whole=False)
-                if before[:1] != [last]:
-                    raise went_back(saga_id, known)
-                records = before[1:]
-                reader.feed(await at_hand(store, saga_id, records) if reader.masks else records)
-            if not records:  # it went back since its head was read
+            if last is None:  # what is sensitive may be said anywhere, whatever part of the journal is requested
+                await mask.look(head.length)
+            # With the last one that is known: a journal that went back may have grown again since.
+            before = 0 if last is None else 1
+            page = await read_records(store, saga_id, known - before, whole=False, most=PAGE + before)
+            records = page[before:]
+            if (before and page[:1] != [last]) or not records:  # it went back since its head was read
                 raise went_back(saga_id, known)
+            await mask.learn(known, records)
             last = records[-1]
             for record in records:
-                yield {"seq": known, **(reader.mask(record) if reader.masks else msgspec.to_builtins(record))}
+                yield {"seq": known, **mask.shown(record)}
                 known += 1
             pause_s = LOOK_FIRST_S
         elif head.status in SAGA_FINAL:
@@ -59,3 +55,40 @@ async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[s
         else:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_MOST_S)
+
+
+class _Mask:
+    """Masks the records of one saga. It holds what the saga has done so far only if something in it is sensitive."""
+
+    def __init__(self, store: Store, saga_id: str) -> None:
+        self._store = store
+        self._saga_id = saga_id
+        self._reader: Reader | None = None
+        self._seen = 0
+
+    async def look(self, until: int) -> None:
+        """Learn what is sensitive in the records before ``until``, page by page."""
+        while self._seen < until:
+            page = await read_records(self._store, self._saga_id, self._seen, whole=False, most=PAGE)
+            if not page:
+                return
+            if self._reader is not None:
+                self._reader.feed(await at_hand(self._store, self._saga_id, page))
+            elif is_sensitive(page):
+                self._reader, self._seen = Reader(), 0  # from the start: what came before may hold it as well
+                continue
+            self._seen += len(page)
+
+    async def learn(self, start: int, records: list[AnyRecord]) -> None:
+        """The same for records that are at hand."""
+        new = records[self._seen - start :]
+        if self._reader is not None:
+            self._reader.feed(await at_hand(self._store, self._saga_id, new))
+        elif is_sensitive(new):
+            await self.look(start + len(records))
+            return
+        self._seen += len(new)
+
+    def shown(self, record: AnyRecord) -> dict[str, Any]:
+        """A record as plain JSON."""
+        return msgspec.to_builtins(record) if self._reader is None else self._reader.mask(record)

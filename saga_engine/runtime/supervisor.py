@@ -46,6 +46,7 @@ from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, TracedPerformer, require_secrets
+from saga_engine.runtime.quota import Quota
 from saga_engine.runtime.resumptions import Resumptions
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import interrupted, lost
@@ -110,6 +111,8 @@ class Supervisor:
         self._trials = Trials(self._driven)
         #: Sagas that rest here, or that an outage stopped, and that a timer resumes.
         self.resumptions = Resumptions(self.resume, self._due_s)
+        #: Counts the sagas and the steps that are added.
+        self.quota = Quota(store)
         self.pending = PendingReleases(store, self._owner, self._drives)
         #: Compares what the store says of this process with what it drives.
         self.audit = Audit(store.work, self._owner, self._drives, self._covers, self.pending)
@@ -124,6 +127,7 @@ class Supervisor:
             trials=self._trials,
             keep_ms=keep_ms if expire else 0,
             room=room,
+            quota=self.quota,
             drives=self._drives,
             lease=self.lease,
             performer=self._performer_for,
@@ -180,11 +184,12 @@ class Supervisor:
         link: Link | None = None,
         reused: Sequence[AnyRecord] = (),
         queued: bool = False,
+        counted: bool = True,
     ) -> Handle:
         """Start a new saga; with ``detach`` journal it and leave it to others. Raises ``SecretMissing``.
 
         ``reused``: records with which it starts. ``queued``: no caller waits for it; if it only waits itself, it
-        returns to the queue.
+        returns to the queue. ``counted``: the quota may refuse it, unless it undoes another saga.
         """
         self._still_open()
         require_secrets(submission.compiled)
@@ -195,7 +200,7 @@ class Supervisor:
         if caller:
             submission = msgspec.structs.replace(submission, traceparent=caller)
         saga = Running(submission.saga_id, digest=submission.digest, link=link, detached=detach, queued=queued)
-        return self.take_over(saga, FromSubmission(submission, reused, detach))
+        return self.take_over(saga, FromSubmission(submission, reused, detach, counted and submission.undoes is None))
 
     def resume(self, saga_id: str, link: Link | None = None, *, waits: bool = False) -> Handle:
         """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``LeaseHeld``.

@@ -44,6 +44,7 @@ from saga_engine.runtime.journal import decoded, drivable, read_records, state_o
 from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
+from saga_engine.runtime.quota import Quota
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost, refusal, reserved
 from saga_engine.runtime.trials import DRAIN_S, TRIAL_S, Trials
@@ -64,12 +65,13 @@ _REST_MS = 2_000
 class FromSubmission(NamedTuple):
     """A new saga. ``reused``: what a fork starts with, the effects that it reuses; of a session, also the calls.
 
-    ``detach``: it is only queued, for any worker.
+    ``detach``: it is only queued, for any worker. ``counted``: the quota of its namespace counts it.
     """
 
     submission: Submission
     reused: Sequence[AnyRecord] = ()
     detach: bool = False
+    counted: bool = True
 
 
 class FromJournal(NamedTuple):
@@ -108,6 +110,7 @@ class TakeOver:
     trials: Trials
     keep_ms: int
     room: int
+    quota: Quota
     #: Whether this process drives a saga.
     drives: Callable[[str], bool]
     #: The lease of this process, and what makes the calls of a saga under it.
@@ -139,7 +142,9 @@ class TakeOver:
     # --- from a submission ---------------------------------------------------------------------------------------
 
     async def _create(self, saga: Running, source: FromSubmission) -> Took:
-        submission, reused, detach = source
+        submission, reused, detach, counted = source
+        if counted:
+            await self.quota.admit(submission.saga_id, submission.plan)
         performer = None
         if detach:
             await self.lease()

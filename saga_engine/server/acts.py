@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from saga_engine.api.once import amend_once, cancel_once, resolve_once
 from saga_engine.errors import SagaNotFound
 from saga_engine.execution.result import SagaResult
-from saga_engine.plan.model import load_plan
 from saga_engine.runtime.fork import Fork
 from saga_engine.runtime.undo import Undo
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import checked_key, hashed
-from saga_engine.server.settings import Quota
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.server.desk import Desk
-
-_NO_QUOTA: Final = Quota()
 
 
 def keyed_id(identity: Identity, key: str | None) -> str | None:
@@ -51,13 +46,9 @@ async def submit(
     known = None if saga_id is None else await _known(engine, saga_id)
     if known is not None and template is not None and "@" not in template:
         template = await _as_started(engine, saga_id or "", template)
-    async with AsyncExitStack() as turn:
-        if known is None and desk.quota(identity) != _NO_QUOTA:
-            await turn.enter_async_context(desk.submitting(identity))
-            await desk.admit(identity, await _steps(engine, plan, template))
-        handle = await engine.submit(
-            plan, template=template, saga_id=saga_id, input=given, tags=body.get("tags", ()), detach=True
-        )
+    handle = await engine.submit(
+        plan, template=template, saga_id=saga_id, input=given, tags=body.get("tags", ()), detach=True
+    )
     return await engine.show(handle.saga_id), known is None
 
 
@@ -73,13 +64,6 @@ async def _as_started(engine: Coordinator, saga_id: str, template: str) -> str:
     first = (await engine.history(saga_id))[0]
     said = str(first.get("template", ""))
     return said if said.partition("@")[0] == template else template
-
-
-async def _steps(engine: Coordinator, plan: Any, template: str | None) -> int:
-    """How many steps a plan has; raises ``PlanInvalid`` for what is no plan."""
-    if template is not None:
-        return len((await engine.templates.get(template)).plan.get("steps", ()))
-    return 0 if plan is None else len(load_plan(plan).steps)
 
 
 async def cancel(desk: Desk, identity: Identity, saga_id: str, note: str = "", *, key: str = "") -> SagaResult:

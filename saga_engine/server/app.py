@@ -51,6 +51,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await desk.limit()
         working = asyncio.create_task(jobs.run(), name="saga-server-jobs")
         try:
             yield

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
 
-from saga_engine.errors import RequestInvalid
+from saga_engine.errors import RequestInvalid, ValueNotJson
+from saga_engine.plan.strict_json import require_unique
 
 _MAX_FIELDS = 200
+#: A larger body is checked in a thread.
+_AT_ONCE = 64 * 1024
 
 
 async def json_of(request: Request) -> Any:
@@ -18,7 +22,14 @@ async def json_of(request: Request) -> Any:
     _require_media(request, "application/json")
     data = await request.body()
     try:
-        return msgspec.json.decode(data)
+        found = msgspec.json.decode(data)
+        if len(data) > _AT_ONCE:  # long work is no reason to keep others waiting
+            await asyncio.to_thread(require_unique, data)
+        else:
+            require_unique(data)
+        return found
+    except ValueNotJson as error:
+        raise RequestInvalid(f"the body is no JSON: {error.message}", hint=error.hint, where="body") from None
     except RecursionError:
         raise RequestInvalid("the body is nested too deeply", where="body") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from saga_engine.core.states import SAGA_FINAL
-from saga_engine.errors import Forbidden, PlanInvalid, QuotaExceeded, SagaNotFound, Unauthenticated
+from saga_engine.errors import Forbidden, PlanInvalid, SagaNotFound, Unauthenticated
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.plan.values import cut
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import Keys
-from saga_engine.server.limits import Rates, Streams
+from saga_engine.server.limits import Places, Rates
 from saga_engine.server.oidc import Oidc
-from saga_engine.server.settings import Quota, ServerSettings
+from saga_engine.server.sessions import SignIns
+from saga_engine.server.settings import ServerSettings
 from saga_engine.server.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -35,15 +37,24 @@ class Desk:
         self.engines = dict(engines or {})
         self.tokens = Tokens(coordinator.store.documents())
         self.oidc = None if settings.oidc is None else Oidc(settings.oidc)
+        self.sign_ins = SignIns(coordinator.store.documents())
         self.keys = Keys(coordinator.store.documents())
         self.rates = Rates(settings.requests_per_s, settings.burst)
         #: Of callers who are not known: by address.
         self.strangers = Rates(settings.requests_per_s, settings.burst)
-        self.streams = Streams(settings.max_streams, settings.max_streams_each)
+        # What is held open leaves a quarter of the connections for requests that end, such as probes.
+        most = settings.max_connections * 3 // 8
+        self.streams = Places(
+            min(settings.max_streams, most),
+            settings.max_streams_each,
+            "streams are open",
+            "close one, or poll the history with `after`",
+        )
+        self.waits = Places(
+            min(settings.max_waits, most), settings.max_waits_each, "requests wait for sagas", "ask without `wait`"
+        )
         #: Set when the server stops: it is not ready any more, and its streams end.
         self.draining = asyncio.Event()
-        self._steps: dict[str, Rates] = {}
-        self._submitting: dict[str, asyncio.Lock] = {}
 
     def by_https(self, request: Request) -> bool:
         """Whether the browser came by TLS, which a proxy may have ended: a form says so, and ``public_url``."""
@@ -66,7 +77,18 @@ class Desk:
         identity = self.identity(request)
         if identity.via == "oidc":
             return machine_clock.time_ns() // 1_000_000 < identity.expires_ms
+        if identity.browser and not await self.sign_ins.token_id(identity.browser):
+            return False
         return not identity.token_id or await self.tokens.valid(identity.token_id)
+
+    async def signed_in(self, cookie: str) -> Identity | None:
+        """Whom the cookie of a browser stands for; None: it is not signed in."""
+        found = await self.tokens.known(await self.sign_ins.token_id(cookie))
+        return None if found is None else replace(found, via="cookie", browser=cookie)
+
+    def place(self, places: Places, identity: Identity) -> AbstractContextManager[None]:
+        """A place of a caller among the requests that are held open. Raises ``QuotaExceeded`` when it is entered."""
+        return places.taken(identity.token_id or identity.who, operator=identity.may("resolve"))
 
     def require(self, request: Request, scope: str) -> Identity:
         """The caller, who has this scope. Raises ``Unauthenticated`` and ``Forbidden``."""
@@ -103,33 +125,9 @@ class Desk:
 
     # --- what a tenant may use -----------------------------------------------------------------------------------
 
-    def quota(self, identity: Identity) -> Quota:
-        """The quota of the caller's tenant."""
-        tenant = self.settings.tenants.get(identity.tenant)
-        return self.settings.quota if tenant is None else tenant.quota
-
-    def submitting(self, identity: Identity) -> asyncio.Lock:
-        """Submissions of a tenant with a quota take turns, so that two do not take the last place."""
-        return self._submitting.setdefault(identity.tenant, asyncio.Lock())
-
-    async def admit(self, identity: Identity, steps: int) -> None:
-        """Take the place of a new saga with so many steps. Raises ``QuotaExceeded``."""
-        quota = self.quota(identity)
-        if quota.live_sagas:
-            statuses = (await self.engine_of(identity).overview()).statuses
-            live = sum(count for status, count in statuses.items() if status not in SAGA_FINAL)
-            if live >= quota.live_sagas:
-                raise QuotaExceeded(
-                    f"{live} sagas have not ended, and {quota.live_sagas} may be live",
-                    hint="wait until some have ended",
-                    retry_after_s=5,
-                )
-        if quota.steps_per_s:
-            rates = self._steps.setdefault(identity.tenant, Rates(quota.steps_per_s, max(quota.steps_per_s, 1.0)))
-            wait_s = rates.wait_s("", max(steps, 1))
-            if wait_s:
-                raise QuotaExceeded(
-                    f"more than {quota.steps_per_s:g} steps a second are submitted",
-                    hint="submit it again later",
-                    retry_after_s=wait_s,
-                )
+    async def limit(self) -> None:
+        """Let the quotas of the settings hold for all who work on the namespaces of the tenants and on the server's."""
+        for tenant in ("", *self.engines):
+            found = self.settings.tenants.get(tenant)
+            quota = self.settings.quota if found is None else found.quota
+            await self.engine_of_tenant(tenant).supervisor.quota.set(quota.live_sagas, quota.steps_per_s)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from saga_engine.errors import Forbidden, QuotaExceeded, RequestInvalid, SagaError, Unauthenticated
 from saga_engine.hooks.links import PATH as LINKS
+from saga_engine.listener import is_same_origin, split_host
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import ANYBODY, Identity
 from saga_engine.server.problems import problem_response, unexpected_response
@@ -96,11 +97,14 @@ class Guard:
         return _Body(receive, settings.max_body_bytes, settings.request_timeout_s)
 
     def _serves(self, host: str) -> bool:
-        name = _host_name(host)
-        settings = self._desk.settings
+        found = split_host(host)
+        if found is None:
+            return False
+        name, settings = found[0].strip("[]"), self._desk.settings
         if name in (*_LOOPBACK, settings.host.lower(), *(each.lower() for each in settings.allowed_hosts)):
             return True
-        if settings.public_url and name == _host_name(settings.public_url.partition("://")[2].partition("/")[0]):
+        public = split_host(settings.public_url.partition("://")[2].partition("/")[0])
+        if public is not None and name == public[0].strip("[]"):
             return True
         if settings.links is not None and name == settings.links.host.lower():
             return True
@@ -114,7 +118,7 @@ class Guard:
         """A page of another site must not act with what the browser adds by itself."""
         origin = headers.get("origin")
         site = headers.get("sec-fetch-site")
-        own = origin is not None and origin.partition("://")[2].lower() == host.lower()
+        own = origin is not None and is_same_origin(origin, host)
         if own or (origin is not None and origin in self._desk.settings.allowed_origins):
             return
         if origin is not None or site in ("cross-site", "same-site"):
@@ -158,10 +162,7 @@ class Guard:
             except Unauthenticated:
                 _require_room(self._desk.strangers.wait_s(address))
                 raise
-        found = await self._desk.tokens.identity(text)
-        if found is None:
-            return None
-        return found if via == "token" else Identity(found.who, found.scopes, found.tenant, found.token_id, via)
+        return await (self._desk.signed_in(text) if via == "cookie" else self._desk.tokens.identity(text))
 
 
 def _given(headers: Headers) -> tuple[str, str] | None:
@@ -191,13 +192,6 @@ def _wants_page(scope: Scope, headers: Headers) -> bool:
 def _require_room(wait_s: float) -> None:
     if wait_s:
         raise QuotaExceeded("too many requests", hint="slow down", retry_after_s=wait_s)
-
-
-def _host_name(host: str) -> str:
-    """The name in a Host header, without its port, in lower case."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
 
 
 def _add_headers(message: Message) -> None:

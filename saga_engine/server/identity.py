@@ -18,6 +18,7 @@ class Identity:
 
     ``token_id`` is that of its token, by which it is limited; ``via`` says how it was recognized: ``token``,
     ``cookie``, ``oidc``, or ``open`` (the server asks nobody). ``expires_ms``: when an issuer's token ends (Unix ms).
+    ``browser``: the value of the cookie of one that is signed in.
     """
 
     who: str
@@ -26,6 +27,7 @@ class Identity:
     token_id: str = ""
     via: str = "token"
     expires_ms: int = 0
+    browser: str = ""
 
     def may(self, scope: str) -> bool:
         """Whether it has a scope; ``admin`` has all."""

@@ -1,4 +1,4 @@
-"""Limits of callers: how often, and how many streams."""
+"""Limits of callers: how often, and how many requests of theirs are held open."""
 
 from __future__ import annotations
 
@@ -39,21 +39,26 @@ class Rates:
         return 0.0 if fits else (needed - left) / self._per_s
 
 
-class Streams:
-    """The open streams of all callers and of each."""
+class Places:
+    """The requests of one kind that are held open: of all callers, and of each.
 
-    def __init__(self, most: int, most_each: int) -> None:
+    ``what`` and ``hint`` say what one is, and what a caller without a place does. A tenth of the places is kept for
+    operators: a server whose callers all wait can still be operated.
+    """
+
+    def __init__(self, most: int, most_each: int, what: str, hint: str) -> None:
         self._most = most
         self._most_each = most_each
+        self._what = what
+        self._hint = hint
         self._open: Counter[str] = Counter()
 
     @contextmanager
-    def opened(self, caller: str) -> Iterator[None]:
-        """One more stream. Raises ``QuotaExceeded``."""
-        if self._open.total() >= self._most or self._open[caller] >= self._most_each:
-            raise QuotaExceeded(
-                "too many streams are open", hint="close one, or poll the history with `after`", retry_after_s=5
-            )
+    def taken(self, caller: str, *, operator: bool = False) -> Iterator[None]:
+        """One more. Raises ``QuotaExceeded``."""
+        most = self._most if operator else self._most - self._most // 10
+        if self._open.total() >= most or self._open[caller] >= self._most_each:
+            raise QuotaExceeded(f"too many {self._what}", hint=self._hint, retry_after_s=5)
         self._open[caller] += 1
         try:
             yield

@@ -122,8 +122,9 @@ class Oidc:
                 self._keys = await self._fetched()
                 self._fetched_s = now
                 return
-            except (self._http.HTTPError, ValueError) as error:
-                _log.warning("the keys of %s cannot be fetched: %s", self._settings.issuer, str(error)[:300])
+            except (self._http.HTTPError, TimeoutError, ValueError) as error:
+                why = str(error)[:300] or "its answer takes too long"
+                _log.warning("the keys of %s cannot be fetched: %s", self._settings.issuer, why)
         if self._fetched_s is None or now - self._fetched_s > _STALE_S:
             raise IssuerUnavailable(
                 f"the keys of {self._settings.issuer} cannot be had", hint="try again later", retry_after_s=_AGAIN_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,7 +98,8 @@ class Operation:
             body = None if checks is None else await self._body(request, checks)
             incoming = Incoming(request, desk, identity, desk.engine_of(identity), query, body)
             key = request.headers.get("idempotency-key") if self.keyed else None
-            with called_from(request.headers.get("traceparent")):
+            waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
+            with called_from(request.headers.get("traceparent")), waiting:
                 found = await (self.handle(incoming) if key is None else self._once(incoming, key))
             return found if isinstance(found, Response) else json_response(found)
 

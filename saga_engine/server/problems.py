@@ -45,6 +45,7 @@ STATUS: Final[Mapping[str, int]] = {
     "undo-refused": 409,
     "erase-refused": 409,
     "key-missing": 409,
+    "seal-broken": 409,
     "saga-erased": 410,
     "session-diverged": 409,
     "session-ended": 409,

@@ -24,8 +24,8 @@ _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 class Quota:
     """What a tenant may use; 0: any number.
 
-    ``live_sagas``: sagas that have not ended. ``steps_per_s``: steps of the plans that it submits, for each second, as
-    each server counts them.
+    ``live_sagas``: sagas that have not ended. ``steps_per_s``: steps that are added to its sagas, for each second. Both
+    are counted in the store, for all processes together.
     """
 
     live_sagas: int = 0
@@ -81,8 +81,11 @@ class ServerSettings:
     ``auth``: ``token``, or ``none`` (on the loopback only: any local program is an admin). ``allowed_hosts``: names by
     which it is reached, beside the loopback's and addresses; ``allowed_origins``: other sites whose pages may call it.
     ``public_url``: its address as others see it, for callback URLs. ``request_timeout_s``: how long a request may take
-    to arrive. ``requests_per_s`` and ``burst`` limit each token. ``max_streams`` limits the open streams of all, and
-    ``max_streams_each`` those of one token. ``max_wait_s``: the longest ``?wait=``.
+    to arrive, and ``write_timeout_s`` how long its client may take to read the answer, or 64 KiB of it.
+    ``requests_per_s`` and ``burst`` limit each token. ``max_connections`` limits the connections of all, and
+    ``max_connections_each`` those of one address. ``max_streams`` and ``max_waits`` limit the open streams and the
+    requests with ``?wait=`` of all, ``max_streams_each`` and ``max_waits_each`` those of one token. ``max_wait_s``: the
+    longest ``?wait=``.
     ``oidc``: whose tokens are accepted beside those of the store. ``links``: what reads the links that hooks send.
     """
 
@@ -94,11 +97,15 @@ class ServerSettings:
     public_url: str = ""
     max_body_bytes: int = 9 * 2**20
     request_timeout_s: float = 20.0
+    write_timeout_s: float = 30.0
     requests_per_s: float = 100.0
     burst: int = 200
     max_connections: int = 2000
+    max_connections_each: int = 1000
     max_streams: int = 500
     max_streams_each: int = 50
+    max_waits: int = 500
+    max_waits_each: int = 50
     max_wait_s: float = 60.0
     quota: Quota = Quota()
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
@@ -137,14 +144,28 @@ _NUMBERS: Final = (
     ("port", 0, 65535),
     ("max_body_bytes", 1024, 256 * 2**20),
     ("request_timeout_s", 0.1, 3600),
+    ("write_timeout_s", 0.1, 3600),
     ("requests_per_s", 0.1, 1e6),
     ("burst", 1, 1_000_000),
     ("max_connections", 1, 1_000_000),
+    ("max_connections_each", 1, 1_000_000),
     ("max_streams", 0, 1_000_000),
     ("max_streams_each", 0, 1_000_000),
+    ("max_waits", 0, 1_000_000),
+    ("max_waits_each", 0, 1_000_000),
     ("max_wait_s", 0, 3600),
 )
-_WHOLE: Final = ("port", "max_body_bytes", "burst", "max_connections", "max_streams", "max_streams_each")
+_WHOLE: Final = (
+    "port",
+    "max_body_bytes",
+    "burst",
+    "max_connections",
+    "max_connections_each",
+    "max_streams",
+    "max_streams_each",
+    "max_waits",
+    "max_waits_each",
+)
 
 
 def server_settings(table: Mapping[str, Any], source: str, **given: Any) -> ServerSettings:

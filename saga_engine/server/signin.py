@@ -1,4 +1,4 @@
-"""Signing in to the console: a token becomes a cookie that scripts cannot read and other sites cannot send."""
+"""Signing in to the console: the cookie of a browser, which scripts cannot read and other sites cannot send."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from starlette.routing import BaseRoute, Route
 from saga_engine.server.bodies import form_of
 from saga_engine.server.desk import Desk
 from saga_engine.server.guard import COOKIE, SIGN_IN
-
-_MAX_AGE_S = 12 * 3600
+from saga_engine.server.sessions import LASTS_S
 
 
 def signin_routes(desk: Desk) -> list[BaseRoute]:
@@ -19,14 +18,17 @@ def signin_routes(desk: Desk) -> list[BaseRoute]:
     async def sign_in(request: Request) -> Response:
         fields = await form_of(request)
         text = fields.get("token", "").strip()
-        if await desk.tokens.identity(text) is None:
+        found = await desk.tokens.identity(text)
+        if found is None:
             return RedirectResponse(f"{SIGN_IN}?wrong=1", 303)
+        value = await desk.sign_ins.begin(found.token_id)
         answer = RedirectResponse(own_path(fields.get("next", "/")), 303)
         secure = desk.by_https(request)
-        answer.set_cookie(COOKIE, text, max_age=_MAX_AGE_S, path="/", secure=secure, httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, value, max_age=LASTS_S, path="/", secure=secure, httponly=True, samesite="strict")
         return answer
 
-    async def sign_out(_: Request) -> Response:
+    async def sign_out(request: Request) -> Response:
+        await desk.sign_ins.end(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse(SIGN_IN, 303)
         answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return answer

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import msgspec
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from saga_engine.api.stops import Stop, stops
-from saga_engine.errors import RequestInvalid, SagaError
+from saga_engine.errors import RequestInvalid, SagaError, StoreUnavailable
+from saga_engine.listener import connection_of
 from saga_engine.ports import Store
 from saga_engine.server import views
 from saga_engine.server.operation import Incoming
@@ -119,21 +121,38 @@ def _after(incoming: Incoming) -> int:
 def _response(incoming: Incoming, events: AsyncGenerator[bytes, None]) -> StreamingResponse:
     # Counted before the response begins, so that one too many is refused with a problem.
     stack = contextlib.ExitStack()
-    stack.enter_context(incoming.desk.streams.opened(incoming.identity.token_id or incoming.identity.who))
+    stack.enter_context(incoming.desk.place(incoming.desk.streams, incoming.identity))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return _Stream(stack, _beating(incoming, events), headers=headers, media_type="text/event-stream")
+    return _Stream(incoming, stack, _beating(incoming, events), headers=headers, media_type="text/event-stream")
 
 
 class _Stream(StreamingResponse):
-    """A response that gives back its place among the open streams, however it ends."""
+    """A response that gives back its place among the open streams, however it ends.
 
-    def __init__(self, stack: contextlib.ExitStack, *args: Any, **options: Any) -> None:
+    Beside what it writes, the token is looked at: a client that does not read keeps no stream open without one.
+    """
+
+    def __init__(self, incoming: Incoming, stack: contextlib.ExitStack, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._incoming = incoming
         self._stack = stack
 
-    async def __call__(self, *args: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._stack:
-            await super().__call__(*args)
+            looking = asyncio.create_task(self._look(), name="saga-server-stream")
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                looking.cancel()
+
+    async def _look(self) -> None:
+        incoming, connection = self._incoming, connection_of(self._incoming.request.scope)
+        while connection is not None:
+            await asyncio.sleep(BEAT_S)
+            with contextlib.suppress(StoreUnavailable):  # then the next look may tell
+                if not await incoming.desk.still_known(incoming.request):
+                    await asyncio.sleep(_LOOK_S)  # a client that reads is told the end of the stream
+                    connection.cut("its token is not valid any more")
 
 
 async def _next(events: AsyncGenerator[bytes, None]) -> bytes | None:

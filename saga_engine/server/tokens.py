@@ -14,17 +14,22 @@ from typing import Final
 
 import msgspec
 
-from saga_engine.errors import SettingInvalid, StoreRefused, TokenNotFound
+from saga_engine.errors import QuotaExceeded, SettingInvalid, StoreRefused, TokenNotFound
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document, DocumentStore
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity, check_scopes
+from saga_engine.server.limits import Rates
 
 _TOKEN: Final = re.compile(r"saga_(t[0-9a-f]{11})_([A-Za-z0-9_-]{43})", re.ASCII)
 _ID: Final = re.compile(r"t[0-9a-f]{11}", re.ASCII)
 _NAME_CHARS: Final = 100
 _PAGE: Final = 1000
 _TRIES: Final = 20
+#: How many tokens a server knows by their hash, and how many that it does not know it looks for in the store: in a
+#: second, and at once.
+_REMEMBERED: Final = 10_000
+_LOOKS: Final = (50, 500)
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -56,6 +61,8 @@ class Tokens:
 
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
+        self._hashes: dict[str, str] = {}
+        self._unknown = Rates(*_LOOKS)
 
     async def create(
         self,
@@ -130,18 +137,42 @@ class Tokens:
     async def identity(self, text: str) -> Identity | None:
         """Whom a token stands for; None if it opens nothing. It is read from the store each time."""
         match = _TOKEN.fullmatch(text)
-        there = None if match is None else await self._documents.read("token", match[1])
-        if match is None or there is None:
+        if match is None:
+            return None
+        token_id, given = match[1], _hash(match[2])
+        known = self._hashes.get(token_id)
+        if known is None:  # a flood of ids that nobody has must not cost the store as many reads
+            wait_s = self._unknown.wait_s("")
+            if wait_s:
+                raise QuotaExceeded("too many tokens that are not known", hint="try again later", retry_after_s=wait_s)
+        elif not hmac.compare_digest(known, given):
+            return None  # the secret of an id never changes
+        there = await self._documents.read("token", token_id)
+        if there is None:
             return None
         token = _decoded(there)
-        if not hmac.compare_digest(token.hash, _hash(match[2])) or not token.valid(_now_ms()):
+        self._hashes[token_id] = token.hash
+        if len(self._hashes) > _REMEMBERED:
+            del self._hashes[next(iter(self._hashes))]
+        if not hmac.compare_digest(token.hash, given):
             return None
-        return Identity(token.name, frozenset(token.scopes), token.tenant, token.id)
+        return _identity_of(token)
+
+    async def known(self, token_id: str) -> Identity | None:
+        """Whom the token with this id stands for, if it opens something; its bearer has been recognized otherwise."""
+        there = await self._documents.read("token", token_id) if _ID.fullmatch(token_id) else None
+        return None if there is None else _identity_of(_decoded(there))
 
 
 def state_of(token: Token) -> str:
     """In a word: ``valid``, ``expired`` or ``revoked``."""
     return "revoked" if token.revoked_ms else "valid" if token.valid(_now_ms()) else "expired"
+
+
+def _identity_of(token: Token) -> Identity | None:
+    if not token.valid(_now_ms()):
+        return None
+    return Identity(token.name, frozenset(token.scopes), token.tenant, token.id)
 
 
 def _decoded(document: Document) -> Token:

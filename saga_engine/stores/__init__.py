@@ -58,7 +58,10 @@ def open_store(
     if not separator:
         raise StoreUrlInvalid("the store's address has no scheme", hint=_SCHEMES_HINT)
     address, _, query = rest.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
+    pairs = parse_qsl(query, keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) != len(pairs):
+        raise StoreUrlInvalid("the store's address has an option twice", hint="write each option once")
     namespace = options.pop("namespace", "saga")
     if not _NAMESPACE.fullmatch(namespace):
         raise StoreUrlInvalid(

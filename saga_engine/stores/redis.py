@@ -260,17 +260,18 @@ class RedisStore:
         """Append on several servers, without one waiting for another (see ``ports.Apart``); None on one server."""
         return self._commits.append_apart if self._calls.scattered else None
 
-    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+    async def read(self, saga_id: str, start: int = 0, most: int = 0) -> Sequence[bytes]:
         """The records from ``start`` on. Raises ``JournalUnreadable`` for a saga whose journal is gone."""
         keys = self._journal_and_head(saga_id)
         records: _Records = []
         while True:
             first = start + len(records)
-            piece = await self._run("read", keys, [first, first + _RECORDS_PER_READ - 1])
+            at_once = min(_RECORDS_PER_READ, most - len(records)) if most else _RECORDS_PER_READ
+            piece = await self._run("read", keys, [first, first + at_once - 1])
             if piece is None:
                 raise self._not_found(saga_id)
             records += piece
-            if len(piece) < _RECORDS_PER_READ:
+            if len(piece) < at_once or len(records) == most:
                 break
         if not records and start == 0:
             raise JournalUnreadable(

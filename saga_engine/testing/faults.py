@@ -239,10 +239,10 @@ class FaultyStore:
         with self.faults.at("append"):
             return await self.inner.append(owner, entries)
 
-    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+    async def read(self, saga_id: str, start: int = 0, most: int = 0) -> Sequence[bytes]:
         """As the inner store."""
         with self.faults.at("read"):
-            return await self.inner.read(saga_id, start)
+            return await self.inner.read(saga_id, start, most)
 
     async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         """As the inner store."""

@@ -19,9 +19,10 @@ from saga_engine.gateway.answers import META
 from saga_engine.gateway.door import Door, Token, hosts_for
 from saga_engine.gateway.early import Early
 from saga_engine.gateway.engine import EngineFace, engine_server
-from saga_engine.gateway.http import Desks, bound, serve_http, url_of
+from saga_engine.gateway.http import Desks, serve_http, url_of
 from saga_engine.gateway.server import Gateway, Offer
 from saga_engine.gateway.work import Work
+from saga_engine.listener import bound
 from saga_engine.sources.mcp import McpServer
 
 #: A manifest for the world server of tests/mcp; it does not name ``wipe``.
@@ -137,6 +138,7 @@ async def served(
     door = partial(Door, own="desk", tokens=tokens, hosts=hosts_for("127.0.0.1", ()))
     stopped = asyncio.Event()
     with bound("127.0.0.1", 0) as listening:
+        listening.listen()
         serving = asyncio.create_task(serve_http(offer.server, door, desks.opened, listening, stopped))
         try:
             yield url_of(listening)

@@ -18,10 +18,11 @@ from saga_engine.errors import StoreUnavailable
 from saga_engine.gateway.door import Door, hosts_for
 from saga_engine.gateway.early import Early
 from saga_engine.gateway.engine import EngineFace, engine_server
-from saga_engine.gateway.http import Desks, bound, serve_http, url_of
+from saga_engine.gateway.http import Desks, serve_http, url_of
 from saga_engine.gateway.server import CallHandler, Gateway, Offer
 from saga_engine.gateway.visit import Visit, visit_of
 from saga_engine.gateway.work import Work
+from saga_engine.listener import bound
 from saga_engine.tools.registry import ToolRegistry
 from tests.gateway.agents import Agent, about, client, legacy_session
 
@@ -104,6 +105,7 @@ async def listening(store: Store) -> AsyncIterator[tuple[str, asyncio.Task[None]
     stopped = asyncio.Event()
     door = partial(Door, own="desk", hosts=hosts_for("127.0.0.1", ()))
     with bound("127.0.0.1", 0) as socket:
+        socket.listen()
         serving = asyncio.create_task(serve_http(store.server, door, store.opening, socket, stopped))
         yield url_of(socket), serving
         stopped.set()

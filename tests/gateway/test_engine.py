@@ -79,6 +79,30 @@ async def test_an_agent_checks_submits_follows_and_undoes_a_plan(mode: Any) -> N
         assert rooms == []
 
 
+async def test_the_id_of_a_saga_is_of_one_agent_and_one_key() -> None:
+    """``desk`` with the key ``7-order`` is not ``desk-7`` with ``order``, nor any other that looks like it."""
+    async with (
+        engine() as coordinator,
+        agent(coordinator, "desk") as one,
+        agent(coordinator, "desk-7") as two,
+        agent(coordinator, "desk-7-") as three,
+    ):
+        made = [
+            (await it.done("saga_submit", plan=PLAN, key=key))["saga_id"]
+            for it, key in ((one, "7-order"), (two, "order"), (one, "7--order"), (three, "order"), (two, "7"))
+        ]
+        assert made == ["desk-7-order", "desk--7-order", "desk-7--order", "desk--7---order", "desk--7-7"]
+        assert "is not a valid saga id" in await one.refused("saga_submit", plan=PLAN, key="-7-order")
+
+
+async def test_the_same_key_is_the_same_saga_for_its_agent_alone() -> None:
+    """A saga that somebody else began under that id is none of the agent's, whatever its plan is."""
+    async with engine() as coordinator, agent(coordinator, "kim") as it:
+        await coordinator.run(PLAN, saga_id="kim-trip")
+        assert "it is not yours" in await it.refused("saga_submit", plan=PLAN, key="trip")
+        assert (await it.done("saga_list"))["sagas"] == []
+
+
 async def test_an_agent_reaches_its_own_sagas_alone() -> None:
     """It cannot see, list or undo another one's, nor make its own look like another one's."""
     async with engine() as coordinator, agent(coordinator, "kim") as it, agent(coordinator, "lou") as other:

@@ -122,4 +122,46 @@ OF_SERVER = [
         "a signature fits for ever",
         (("    if abs(now - int(stamp)) > tolerance_s:\n", "    if False:\n"),),
     ),
+    Mutation(
+        "tests/listener/test_doors.py::test_connections_that_wait_make_room",
+        "a connection that sends nothing keeps its place",
+        (
+            (
+                "        if not others:\n            return False",
+                "        if others or not others:\n            return False",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/listener/test_doors.py::test_what_comes_ahead_of_its_turn_is_bounded",
+        "all that comes ahead of its turn is held",
+        (("len(self.conn.trailing_data[0]) > self.bounds.ahead_bytes", "not self.bounds.ahead_bytes"),),
+    ),
+    Mutation(
+        "tests/listener/test_answers.py::test_an_answer_that_is_not_read_is_cut_off",
+        "a client that reads nothing is waited for",
+        (("self._unread - self.transport.get_write_buffer_size() < _LEAST_READ", "self.transport.is_closing()"),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/server/test_attacks.py::test_requests_that_wait_are_counted",
+        "requests that wait are not counted",
+        (("desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()", "nullcontext()"),),
+    ),
+    Mutation(
+        "tests/server/test_quotas.py::test_no_way_begins_more_than_may_be_live",
+        "the quota is not asked where a saga is journalled",
+        (("        if counted:\n            await self.quota.admit(submission.saga_id, submission.plan)\n", ""),),
+        only="trigger",
+    ),
+    Mutation(
+        "tests/server/test_quotas.py::test_two_servers_count_together",
+        "a saga that has its place and no journal yet is not counted",
+        (("                    use.pending[saga_id] = now_ms\n", "                    pass\n"),),
+    ),
+    Mutation(
+        "tests/server/test_quotas.py::test_what_undoes_is_never_refused",
+        "an undo is counted like any other saga",
+        (("counted and submission.undoes is None", "counted"),),
+    ),
 ]

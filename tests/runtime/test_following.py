@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, Sensitive, tool
 from saga_engine.errors import JournalConflict
+from saga_engine.runtime import record_stream
 from tests.servers import key_of
 
 
@@ -74,3 +75,36 @@ async def test_a_position_beyond_the_end_is_refused() -> None:
         waiting = asyncio.ensure_future(anext(coordinator.follow("s1", since=len(read))))
         gate.set()
         assert (await waiting)["seq"] == len(read)
+
+
+@tool
+async def charge(card: Annotated[str, Sensitive], amount: int) -> dict:
+    """Its answer repeats the card."""
+    return {"said": f"charged {card}"}
+
+
+@pytest.mark.parametrize("secret", [False, True], ids=["plain", "sensitive"])
+async def test_a_journal_is_read_in_pages(secret: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader has one page in memory, from wherever it begins, and what is sensitive is hidden as in the history."""
+    sizes: list[int] = []
+    real = record_stream.read_records
+
+    async def read(*args: Any, **options: Any) -> Any:
+        found = await real(*args, **options)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(record_stream, "read_records", read)
+    monkeypatch.setattr(record_stream, "PAGE", 2)
+    steps = [{"step_id": n, "tool": "back", "kind": "irreversible", "params": {"item": "4711-0815"}} for n in range(6)]
+    if secret:
+        steps.append(
+            {"step_id": 6, "tool": "charge", "kind": "irreversible", "params": {"card": "4711-0815", "amount": 1}}
+        )
+    async with Coordinator.open("memory://", [back, charge]) as coordinator:
+        await coordinator.run({"steps": steps}, saga_id="s1")
+        whole = await coordinator.history("s1")
+        assert ("4711-0815" in str(whole)) is not secret
+        for since in (0, 1, 5, len(whole) - 1, len(whole)):
+            assert [record async for record in coordinator.follow("s1", since=since)] == whole[since:]
+    assert max(sizes) == 3  # a page, and the last record of the one before

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,10 +14,11 @@ import httpx2
 import jsonschema_rs
 
 from saga_engine import Coordinator, ToolError, tool
+from saga_engine.listener import Listener, address_of, bound
 from saga_engine.ports import PlannerAnswer, PlannerRequest, PlannerUsage
 from saga_engine.server.app import create_app
 from saga_engine.server.desk import Desk
-from saga_engine.server.listen import Listener, address_of, bound, serve
+from saga_engine.server.listen import serve
 from saga_engine.server.settings import ServerSettings
 
 JSON = {"content-type": "application/json"}
@@ -125,7 +127,7 @@ async def serving(
     """A server of a coordinator on a free port."""
     chosen = settings or ServerSettings(port=0, requests_per_s=1e6, burst=1_000_000)
     app = create_app(coordinator, chosen, engines=engines)
-    listening = bound(chosen)
+    listening = bound(chosen.host, chosen.port)
     started: asyncio.Future[Listener] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(app, listening, on_started=started.set_result))
     await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
@@ -154,6 +156,12 @@ async def worked(**options: Any) -> AsyncIterator[tuple[Server, Coordinator]]:
         finally:
             working.cancel()
             await asyncio.wait([working])
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    """Give the other tasks their turns until something holds."""
+    for _ in itertools.takewhile(lambda _: not holds(), itertools.count()):
+        await asyncio.sleep(0)
 
 
 async def events(api: Api, path: str, after: int | None = None) -> AsyncIterator[tuple[str, int | None, Any]]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from saga_engine.errors import QuotaExceeded, StoreUnavailable
-from saga_engine.server import listen
-from saga_engine.server.limits import Rates, Streams
+from saga_engine.server import listen, streams
+from saga_engine.server.limits import Places, Rates
 from saga_engine.server.problems import problem_of
 from saga_engine.server.settings import ServerSettings
 from saga_engine.server.signin import own_path
-from tests.server.harness import BOOK, JSON, Server, events, worked
+from tests.server.harness import BOOK, JSON, WAIT, Server, events, until, worked
 
 SETTINGS = ServerSettings(port=0, max_body_bytes=4096, request_timeout_s=0.2, max_streams=2, max_streams_each=1)
 
@@ -125,6 +128,9 @@ HEADS = [
     ("GET /v1/sagas HTTP/1.1\r\nHost: localhost.evil.example\r\n", 403),
     ("GET /v1/sagas HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", 400),
     ("GET /v1/sagas HTTP/1.1\r\n", 400),
+    ("GET /v1/sagas HTTP/1.1\r\nHost: localhost:evil\r\n", 403),
+    ("GET /v1/sagas HTTP/1.1\r\nHost: localhost:99999\r\n", 403),
+    ("GET /v1/sagas HTTP/1.1\r\nHost: localhost:80:80\r\n", 403),
     ("POST /v1/sagas HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n", 400),
     ("POST /v1/sagas HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n", 400),
     ("GET /v1/sagas HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n", 400),
@@ -179,6 +185,92 @@ async def test_a_page_of_another_site_does_nothing(server: Server) -> None:
         sent |= {name: server.url if value == "OWN" else value for name, value in headers.items()}
         found = await server.client.post("/v1/check", content=json.dumps({"plan": BOOK}), headers=sent)
         assert found.status_code == status, (headers, found.text)
+
+
+async def test_a_cookie_is_no_token_and_ends_with_the_sign_out(server: Server) -> None:
+    """It is a value of the browser's own: whoever kept a copy is signed out as well, and the token goes on."""
+    api = await server.api()
+    token = api.headers["authorization"].removeprefix("Bearer ")
+    signed = await server.client.post("/ui/sign-in", data={"token": token})
+    cookie = signed.headers["set-cookie"].partition(";")[0]
+    assert token not in signed.headers["set-cookie"]
+    server.client.cookies.clear()
+
+    async def opens(value: str) -> bool:
+        return (await server.client.get("/v1/stops", headers={"cookie": value})).status_code == 200
+
+    assert await opens(cookie)
+    assert not await opens(f"saga_token={token}")
+    await server.client.post("/ui/sign-out", headers={"cookie": cookie, "origin": server.url})
+    assert not await opens(cookie)
+    again = await server.client.post("/ui/sign-in", data={"token": token})
+    server.client.cookies.clear()
+    await server.desk.tokens.revoke(token.split("_")[1])
+    assert not await opens(again.headers["set-cookie"].partition(";")[0])
+
+
+async def test_a_form_key_of_other_letters_is_refused(server: Server) -> None:
+    """As any wrong one."""
+    token = (await server.api()).headers["authorization"].removeprefix("Bearer ")
+    await server.client.post("/ui/sign-in", data={"token": token})
+    await server.client.get("/", headers={"accept": "text/html"})
+    sent = {"form_key": "schlüssel", "scope": "all"}
+    found = await server.client.post("/ui/stop", data=sent, headers={"origin": server.url})
+    server.client.cookies.clear()
+    assert found.status_code == 403, found.text
+
+
+TWICE = [
+    ("POST", "/v1/check", '{"plan": {"steps": []}, "plan": {"steps": []}}'),
+    ("POST", "/v1/events", '{"name": "paid", "key": "1", "payload": {"a": 1, "a": 2}}'),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "text"), TWICE)
+async def test_a_member_that_stands_twice_is_refused(server: Server, method: str, path: str, text: str) -> None:
+    """Two readers could understand it differently; at any depth, and in a body of any size."""
+    api = await server.api()
+    for body in (text, text[:-1] + " " * 3000 + "}"):
+        found = await server.client.request(method, path, content=body, headers={**api.headers, **JSON})
+        assert (found.status_code, "occurs twice" in found.text) == (400, True)
+
+
+@pytest.mark.parametrize("year", ["0001", "9999"])
+async def test_times_of_no_calendar_are_refused(server: Server, year: str) -> None:
+    """A backfill of the year 1 or 9999 is a mistake of the caller, and no defect."""
+    api = await server.api()
+    await api("PUT", "/v1/templates/book", {"plan": BOOK})
+    await api("PUT", "/v1/schedules/tick", {"template": "book", "cron": "0 * * * *"})
+    span = {"since": f"{year}-01-01T00:00:00Z", "until": f"{year}-12-31T23:59:59Z"}
+    found = await api("POST", "/v1/schedules/tick/backfill", span)
+    assert (found.status_code, found.json()["code"]) == (422, "setting-invalid")
+
+
+async def test_tokens_that_nobody_has_cost_the_store_little(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong secret of a known id costs no read, and made-up ids a bounded number; known tokens open meanwhile."""
+    api = await server.api()
+    await api.get("/v1/stops")
+    tokens, reads = server.desk.tokens, 0
+    real = tokens._documents.read
+
+    async def read(*args: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await real(*args)
+
+    monkeypatch.setattr(tokens._documents, "read", read)
+    right = api.headers["authorization"].removeprefix("Bearer ")
+    wrong = right[:-1] + ("A" if right[-1] != "A" else "B")
+    for _ in range(100):
+        assert await tokens.identity(wrong) is None
+    assert reads == 0
+    monkeypatch.setattr(tokens, "_unknown", Rates(1e-9, 5))
+    for number in range(5):
+        assert await tokens.identity(f"saga_t{number:011x}_{'x' * 43}") is None
+    with pytest.raises(QuotaExceeded):
+        await tokens.identity(f"saga_t{99:011x}_{'x' * 43}")
+    assert reads == 5
+    assert await tokens.identity(right) is not None
 
 
 async def test_behind_tls_no_cookie_goes_over_plain_http() -> None:
@@ -243,6 +335,26 @@ async def test_streams_are_counted(server: Server) -> None:
                 break
 
 
+async def test_a_stream_that_nobody_reads_ends_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that does not read is told nothing: its connection is cut off, and its place is free."""
+    monkeypatch.setattr(streams, "BEAT_S", 0.05)
+    monkeypatch.setattr(streams, "_LOOK_S", 0.01)
+    settings = ServerSettings(port=0, write_timeout_s=3600)
+    plan = {"steps": [{"step_id": n, "tool": "book", "params": {"item": "x" * 25_000}} for n in range(60)]}
+    async with worked(settings=settings) as (server, coordinator):
+        await coordinator.run(plan, saga_id="large")
+        token, text = await server.desk.tokens.create("Ada", ["read"])
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+            head = f"GET /v1/sagas/large/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {text}\r\n\r\n"
+            client.sendall(head.encode())
+            connections = server.listener.server_state.connections
+            await until(lambda: any(each.flow.write_paused for each in connections))
+            await server.desk.tokens.revoke(token.id)
+            await until(lambda: not server.desk.streams._open)
+
+
 async def test_a_caller_who_asks_too_often_waits() -> None:
     """A token has its own rate, and so have those without one."""
     settings = ServerSettings(port=0, requests_per_s=0.1, burst=3)
@@ -258,11 +370,57 @@ def test_buckets_and_places() -> None:
     assert [rates.wait_s("a") > 0 for _ in range(3)] == [False, False, True]
     assert rates.wait_s("b", 100) == 0
     assert rates.wait_s("b", 0.001) > 0
-    streams = Streams(1, 1)
-    with streams.opened("a"), pytest.raises(QuotaExceeded), streams.opened("b"):
+    places = Places(1, 1, "streams are open", "close one")
+    with places.taken("a"), pytest.raises(QuotaExceeded), places.taken("b"):
         pass
-    with streams.opened("b"):
+    with places.taken("b"):
         pass
+
+
+def test_a_tenth_of_the_places_is_kept_for_operators() -> None:
+    """Whatever others hold open; and an operator's own are counted like theirs."""
+    places = Places(10, 10, "requests wait", "ask without `wait`")
+    with ExitStack() as stack:
+        for _ in range(9):
+            stack.enter_context(places.taken("a"))
+        with pytest.raises(QuotaExceeded):
+            stack.enter_context(places.taken("b"))
+        stack.enter_context(places.taken("b", operator=True))
+        with pytest.raises(QuotaExceeded):
+            stack.enter_context(places.taken("c", operator=True))
+
+
+WAITING = [
+    ("POST", "/v1/sagas", {"plan": WAIT, "saga_id": "other"}),
+    ("GET", "/v1/sagas/held", None),
+    ("POST", "/v1/sagas/held/cancel", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WAITING, ids=["submit", "show", "cancel"])
+async def test_requests_that_wait_are_counted(method: str, path: str, body: Any) -> None:
+    """Whatever they wait for: one too many of a token is refused before it acts."""
+    async with worked(settings=ServerSettings(port=0, max_waits_each=0)) as (server, coordinator):
+        api = await server.api()
+        await api.post("/v1/sagas", {"plan": WAIT, "saga_id": "held"})
+        refused = await api(method, path, body, wait=0.01)
+        assert (refused.status_code, refused.json()["code"]) == (429, "quota-exceeded")
+        assert (await api.get("/v1/sagas/held"))["status"] == "RUNNING"
+        assert [each.saga_id for each in (await coordinator.search()).sagas] == ["held"]
+
+
+async def test_the_place_of_a_request_that_waits_is_given_back() -> None:
+    """Others have theirs beside it."""
+    async with worked(settings=ServerSettings(port=0, max_waits_each=1)) as (server, _):
+        api, other = await server.api(), await server.api(name="Bo")
+        await api.post("/v1/sagas", {"plan": WAIT, "saga_id": "held"})
+        waiting = asyncio.create_task(api.get("/v1/sagas/held", wait=60))
+        await until(lambda: server.desk.waits._open)
+        assert (await api("GET", "/v1/sagas/held", wait=1)).status_code == 429
+        assert (await other("GET", "/v1/sagas/held", wait=0.01)).status_code == 200
+        await other.post("/v1/sagas/held/cancel", {})
+        assert (await waiting)["status"] == "COMPENSATED"
+        assert (await api("GET", "/v1/sagas/held", wait=1)).status_code == 200
 
 
 async def test_no_page_runs_foreign_code_or_stands_in_a_frame(server: Server) -> None:

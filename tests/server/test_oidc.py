@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -30,7 +31,8 @@ class Issuer:
 
     def __init__(self) -> None:
         self.keys: dict[str, Any] = {}
-        self.up, self.asked = True, 0
+        self.up, self.asked, self.drips = True, 0, False
+        self.closing = threading.Event()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,6 +43,15 @@ class Issuer:
                     "/.well-known/openid-configuration": {"issuer": here, "jwks_uri": f"{here}/keys"},
                     "/keys": {"keys": [issuer.published(name) for name in issuer.keys]},
                 }
+                if issuer.drips:
+                    self.send_response(200)
+                    self.send_header("content-length", "1000000")
+                    self.end_headers()
+                    with contextlib.suppress(OSError):
+                        while not issuer.closing.wait(0.002):
+                            self.wfile.write(b" ")
+                            self.wfile.flush()
+                    return
                 body = json.dumps(known.get(self.path, {})).encode()
                 self.send_response(200 if issuer.up and self.path in known else 503)
                 self.send_header("content-length", str(len(body)))
@@ -56,6 +67,7 @@ class Issuer:
         self.thread.start()
 
     def close(self) -> None:
+        self.closing.set()
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
@@ -174,6 +186,19 @@ async def test_keys_change_and_the_issuer_may_be_down(issuer: Issuer) -> None:
     clock[0] += 24 * 3600
     with pytest.raises(IssuerUnavailable):
         await oidc.identity(issuer.token("k2"))
+
+
+async def test_an_issuer_that_drips_counts_as_away(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that never ends is none: the last keys hold on, and without any the issuer is said to be away."""
+    clock = [0.0]
+    monkeypatch.setattr("saga_engine.server.oidc._TIMEOUT_S", 0.2)
+    known, new = Oidc(issuer.settings(), lambda: clock[0]), Oidc(issuer.settings())
+    assert (await known.identity(issuer.token())).who == "ada"
+    issuer.drips = True
+    clock[0] += 3600
+    assert (await known.identity(issuer.token())).who == "ada"
+    with pytest.raises(IssuerUnavailable):
+        await new.identity(issuer.token())
 
 
 async def test_an_issuer_that_is_down_is_said_to_be(issuer: Issuer) -> None:

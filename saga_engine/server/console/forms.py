@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -16,9 +15,11 @@ from saga_engine.errors import (
     PlanInvalid,
     RequestInvalid,
     UndoRefused,
+    ValueNotJson,
 )
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.salvage import load_checked
+from saga_engine.plan.strict_json import strict_json
 from saga_engine.server import acts, views
 from saga_engine.server.console.deciding import cancel_page, undo_page
 from saga_engine.server.console.drawing import Node
@@ -112,10 +113,10 @@ class Forms(Pages):
         frame, engine, identity = await self.whole_frame(request, "submit" if submits else "read")
         plan, given = fields.get("plan", ""), fields.get("input", "")
         try:
-            body, values = json.loads(plan), _json(given)
+            body, values = strict_json(plan), _json(given)
             if values is not None and not isinstance(values, dict):
                 raise ValueError("the input is an object")
-        except (ValueError, RecursionError) as error:
+        except (ValueError, ValueNotJson) as error:
             said = frame.words("said.no-json", why=str(error)[:200])
             return self.answer(request, plan_page(frame, plan=plan, given=given, said=said), 422)
         try:
@@ -196,9 +197,9 @@ def _nodes(engine: Coordinator, plan: str, values: dict[str, Any] | None) -> lis
 def _json(text: str) -> Any:
     """A value that a person typed; None for an empty field. Raises ``ValueError``."""
     try:
-        return json.loads(text) if text.strip() else None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        return strict_json(text) if text.strip() else None
+    except ValueNotJson as error:
+        raise ValueError(error.message) from None
 
 
 def _scope(scope: str) -> tuple[str | None, str | None]:

@@ -100,7 +100,7 @@ class Handling:
         """The fields of a form of this browser. Raises ``OldPage`` for any other."""
         found = await form_of(request)
         known = request.cookies.get(_FORMS, "")
-        if not known or not hmac.compare_digest(found.get("form_key", ""), _form_key(known)):
+        if not known or not hmac.compare_digest(found.get("form_key", "").encode(), _form_key(known).encode()):
             raise OldPage("this form does not come from a page of this browser", status=403, where="form_key")
         return found
 

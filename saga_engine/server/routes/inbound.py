@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, SettingInvalid
+from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, SettingInvalid, ValueNotJson
+from saga_engine.plan.strict_json import require_unique
 from saga_engine.plan.values import cut
 from saga_engine.plan.wait import MAX_EVENTS
 from saga_engine.ports import Document, DocumentStore
@@ -60,10 +61,15 @@ def _secrets(source: Inbound) -> list[str]:
 
 
 def _decoded(body: bytes) -> Any:
+    hint = "the sender must send JSON"
     try:
-        return msgspec.json.decode(body)
+        found = msgspec.json.decode(body)
+        require_unique(body)
+    except ValueNotJson as error:
+        raise EventRefused(f"the body of the event is no JSON: {error.message}", hint=hint) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise EventRefused("the body of the event is no JSON", hint="the sender must send JSON") from None
+        raise EventRefused("the body of the event is no JSON", hint=hint) from None
+    return found
 
 
 async def make_callback(incoming: Incoming) -> Answer:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from saga_engine.errors import ValueNotJson
+from saga_engine.plan.strict_json import require_unique
 from saga_engine.plan.values import canonical, plain, printable
 from saga_engine.sources.mcp.helpers import Unshaped
 from saga_engine.sources.mcp.manifest import ABSENT, ToolManifest
@@ -138,6 +139,8 @@ def _blocks(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = json.loads(text)
+        require_unique(text)
+        return found
+    except (ValueError, RecursionError, ValueNotJson) as error:
         raise Unreadable(f"its text is no JSON: {printable(str(error), 200)}") from error

@@ -14,12 +14,20 @@ class Browser:
     """A browser as the server sees it: cookies, forms with their hidden fields, and where a form leads."""
 
     def __init__(self, app, token: str = "") -> None:
-        cookies = {"saga_token": token} if token else {}
         headers = {"accept": "text/html", "origin": HOME}
         transport = httpx2.ASGITransport(app=app)
-        self.client = httpx2.AsyncClient(transport=transport, base_url=HOME, headers=headers, cookies=cookies)
+        self.client = httpx2.AsyncClient(transport=transport, base_url=HOME, headers=headers)
+        self._token = token
+
+    async def sign_in(self) -> None:
+        """With the token, if there is one; the browser has the cookie from then on."""
+        token, self._token = self._token, ""
+        if token:
+            found = await self.client.post("/ui/sign-in", data={"token": token})
+            assert "saga_token" in found.cookies
 
     async def page(self, path: str, status: int = 200) -> str:
+        await self.sign_in()
         found = await self.client.get(path)
         assert found.status_code == status, found.text
         return found.text
