@@ -94,9 +94,10 @@ class Operation:
 
         async def endpoint(request: Request) -> Response:
             identity = desk.require(request, self.scope) if self.scope else NOBODY
+            engine = desk.engine_of(identity)  # before all that says something of the request
             query = query_of(request, self.query)
             body = None if checks is None else await self._body(request, checks)
-            incoming = Incoming(request, desk, identity, desk.engine_of(identity), query, body)
+            incoming = Incoming(request, desk, identity, engine, query, body)
             key = request.headers.get("idempotency-key") if self.keyed else None
             waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
             with called_from(request.headers.get("traceparent")), waiting:

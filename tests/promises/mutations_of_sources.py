@@ -58,7 +58,7 @@ OF_SOURCES = [
     Mutation(
         "tests/gateway/test_engine.py::test_an_agent_reaches_its_own_sagas_alone",
         "a saga's tag is not looked at",
-        (('if _tag(name) not in summary.get("tags", ()):', "if not summary:"),),
+        (('return _tag(name) in summary.get("tags", ())', "return bool(summary)"),),
     ),
     Mutation(
         "tests/gateway/test_unsettled.py::test_a_saga_that_waits_for_an_operator_is_named_until_it_has_ended",
