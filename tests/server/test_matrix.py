@@ -145,7 +145,7 @@ def plan_of(kind: Mapping[str, Any], tenant: str) -> dict[str, Any]:
 
 
 async def standing(engine: Coordinator) -> Any:
-    """All that a tenant has. (Jobs of all tenants are the server's, and only shown to their own.)"""
+    """All that a tenant has; jobs of all tenants are the server's, and only shown to their own."""
     heads = sorted((await engine.search()).sagas)
     events = await engine.events()
     documents = engine.store.documents()
