@@ -307,7 +307,8 @@ async def test_an_undo_binds_the_param_of_its_call(door: str, monkeypatch: pytes
         step = {**step, "params": {"sku": "$secret.SKU"}, "rollback": {"tool": "cancel"}}
     if door == "each":
         step = {**step, "params": {"sku": "$item"}, "each": {"of": ["b2", "a1"]}}
-    async with Coordinator.open("memory://", put_tools(world), settings=None) as c:
+    allowed = {"put": ["SKU"], "cancel": ["SKU"]}
+    async with Coordinator.open("memory://", put_tools(world), settings=None, secrets=allowed) as c:
         if door == "session":
             async with c.session("s") as session:
                 await session.call("put", {"sku": "a1"})

@@ -50,7 +50,7 @@ def preview_cancel(state: State) -> CancelPreview:
         step = state.steps[compiled.index]
         body = _body(state, compiled)
         if step.status == t.SUCCEEDED:
-            if not _has_effect(compiled):
+            if not _has_effect(compiled) or step.undoes >= 0:
                 continue
             if not state.owns(compiled.index):
                 found.elsewhere.append(body)

@@ -76,8 +76,8 @@ class Past:
             return False  # it is not this saga's own
         if old.turns and old.status not in t.SAGA_FINAL and effect.to != to:
             return False  # it is about to be undone
-        if compiled.compensates is not None:
-            return False  # it belongs to the step that it compensates for
+        if compiled.compensates is not None or step.undoes >= 0:
+            return False  # it belongs to the step that it compensates for, or whose undo it was
         return effect.to in ("", to) and step.status == t.SUCCEEDED
 
     def writes(self, key: str) -> bool:
@@ -92,7 +92,7 @@ class Past:
     def remains(self, key: str) -> bool:
         """Whether the effect of a step that stands is one that the other saga will not undo."""
         index = self._old.plan.by_key[key]
-        if not self.writes(key):
+        if not self.writes(key) or self._old.steps[index].undoes >= 0:
             return False
         undone = self._old.undoing(index) is not None or self._old.plan.steps[index].semantic
         return self._old.status in t.SAGA_FINAL or not undone

@@ -423,6 +423,9 @@ class _Run:
     def _apply(self, effect: CallTool) -> bool:
         spec, _ = facts(self._state, effect.step, effect.direction)
         key = self._state.key(effect.step, effect.direction)
+        other = self._state.steps[effect.step].undoes
+        if other >= 0 and effect.direction == FORWARD:  # it is the undo of that step
+            effect = CallTool(other, COMPENSATE, effect.attempt)
         return self._world.apply(effect, spec, key, self._now, self._part(effect))
 
     def _output(self, effect: CallTool | Probe) -> object:

@@ -107,6 +107,7 @@ def _as_happened(old: State) -> Sequence[CompiledStep]:
         if compiled.kind != "finally"
         and old.steps[compiled.index].status == t.SUCCEEDED
         and old.steps[compiled.index].effect is not None
+        and old.steps[compiled.index].undoes < 0
     ]
     return sorted(stands, key=lambda compiled: old.steps[compiled.index].happened_nth)
 

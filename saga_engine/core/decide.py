@@ -80,6 +80,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, Proposal, Replanning, Turning
 from saga_engine.core.steps import ask, waiting
 from saga_engine.core.steps.conditional import checked
+from saga_engine.core.undo_by_call import is_held
 from saga_engine.plan.tool_spec import Semantic
 
 #: How often the planner may find another way for one saga.
@@ -278,7 +279,10 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         out += undos
         left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
     for index in islice(state.ready, max(left - len(out), 0)):
-        out.append(settling.intend(state, index, FORWARD, now))
+        if not is_held(state, index):
+            made = settling.intend(state, index, FORWARD, now)
+            if not _is_twice(made, out):
+                out.append(made)
     if left <= 0 and state.ready:  # a built-in step is no call: no limit on calls counts it
         out += [settling.intend(state, index, FORWARD, now) for index in state.ready if plan.steps[index].builtin]
     if out:
@@ -288,6 +292,13 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         # Alerts still in flight belong to questions that have been answered since.
         return finishing.end(state, r.SagaCompleted(at=now), now)
     return _NONE
+
+
+def _is_twice(made: r.AnyRecord, out: Sequence[r.AnyRecord]) -> bool:
+    """Whether a call is the same undo as another one of this round: it waits until that is settled."""
+    if type(made) is not r.StepIntended or not made.undoes:
+        return False
+    return any(type(other) is r.StepIntended and other.undoes == made.undoes for other in out)
 
 
 def _bound(state: State, now: int) -> Records:

@@ -79,7 +79,8 @@ class StepIntended(Record, frozen=True, tag=True):
     """The intent of one attempt; nothing is called without it. ``params`` only where bindings made them.
 
     ``fallback``: which of the step's fallbacks is called; 0 is the step's own tool. ``before``: the value that the call
-    is about to change (``images``). ``call``: of an undo of several calls, which of them this is.
+    is about to change (``images``). ``call``: of an undo of several calls, which of them this is. ``undoes``: the
+    step whose undo this forward call is (``undo_by_call``): it has the idempotency key of that.
     """
 
     step: str
@@ -89,6 +90,7 @@ class StepIntended(Record, frozen=True, tag=True):
     fallback: int = 0
     before: dict[str, Any] | None = None
     call: UndoCall | None = None
+    undoes: str = ""
     refs: dict[str, ValueRef] = {}
 
 

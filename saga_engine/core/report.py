@@ -257,6 +257,10 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["compensates"] = state.plan.steps[compiled.compensates].step_id
     if step.semantic == "happened":
         body["compensated_by_others"] = True
+    if step.undoes >= 0:
+        body["undoes"] = state.plan.steps[step.undoes].step_id
+    if step.undone_by >= 0 and step.status == t.COMPENSATED:
+        body["undone_by"] = state.plan.steps[step.undone_by].step_id
     rollback = state.undoing(compiled.index)
     if rollback is not None and step.undo is not None:
         body["compensation"] = {

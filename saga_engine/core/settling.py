@@ -14,8 +14,10 @@ from saga_engine.core.images import reads_settle
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import CallState, Doubt
+from saga_engine.core.states import PENDING
 from saga_engine.core.steps import begin
 from saga_engine.core.steps.child import begin_undo
+from saga_engine.core.undo_by_call import Undone, perhaps_undone, undone_by
 from saga_engine.core.undo_call import UndoCall
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledRollback
@@ -73,6 +75,10 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         return made
     if step.child is not None:
         return begin_undo(state, index, now)
+    if direction == COMPENSATE and not (at.undo and (at.undo.attempt or at.undo.asked)):
+        why = perhaps_undone(state, index)
+        if why is not None:
+            return escalate(state, index, direction, "undo-blocked", now, why)
     serving, number = state.serving(index, direction), None
     if direction == COMPENSATE and (at.undo_call is not None or serving.then or serving.each is not None):  # type: ignore[union-attr]
         try:
@@ -85,6 +91,7 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND
     bound = template.bound
+    undoes = ""
     # Params are checked again if the call binds values, which nobody could check at submission, or if the tool's
     # declaration is another one than at submission (scenarios forward-missing-output, tool-changed).
     changed = state.tools.get(spec.name, spec.digest) != spec.digest  # as ``State.changed``, without a call of its own
@@ -100,6 +107,15 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
             path, message = problems[0]
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
             return _cannot_call(state, index, direction, now, "params_invalid", f"${where}: {message}", changed=changed)
+    taken = _takes_back(state, index, params) if direction == FORWARD and spec.effect != "read" else None
+    if taken is not None and taken.how == "gone" and at.status == PENDING:
+        other = state.steps[taken.step]
+        source = state.plan.steps[other.undone_by if other.undone_by >= 0 else taken.step].key
+        return r.StepSucceeded(
+            at=now, step=step.key, output=other.undo_output, via="deduplicated", source=f"{state.saga_id}/{source}"
+        )
+    if taken is not None and taken.how == "stands":
+        undoes = state.plan.steps[taken.step].key
     return r.StepIntended(
         at=now,
         step=step.key,
@@ -108,7 +124,24 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         params=params if bound else None,
         fallback=at.using if direction == FORWARD else 0,
         call=number,
+        undoes=undoes,
     )
+
+
+def _takes_back(state: State, index: int, params: Any) -> Undone | None:
+    """The step whose undo the call of a step is. All attempts are the same call."""
+    step, compiled = state.steps[index], state.plan.steps[index]
+    serving = state.acting(index)
+    if compiled.compensates is not None or serving.before is not None:
+        return None
+    if step.forward.first_at:
+        kept = step.undoes >= 0 and state.steps[step.undoes].undone_by == index
+        return Undone(step.undoes, "stands") if kept else None
+    if not state.plan.tools.undone_by(state.plan.steps, serving.tool):
+        return None
+    if params is None:
+        params = serving.params.resolve(StateScope(state))
+    return undone_by(state, serving.tool, params, index)
 
 
 def next_undo_call(state: State, index: int) -> tuple[UndoCall, CompiledRollback] | None:
@@ -192,6 +225,7 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
         return  # a later call happened meanwhile: its undo comes first (row 8)
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
+    as_undo: Direction = COMPENSATE if state.steps[index].undoes >= 0 else direction
     doubt = call.doubt
     assert doubt is not None, "nothing else is settled"
     key = state.plan.steps[index].key
@@ -209,7 +243,7 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
     elif call.probes < _probes(state, index, spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
     # A repeat that takes effect at most once (doubt-key, doubt-key-expired, undo-lost-answer-tolerated).
-    elif again and _repeatable(spec, call, direction, now, state.serving(index, direction).timeout_s):
+    elif again and _repeatable(spec, call, as_undo, now, state.serving(index, direction).timeout_s):
         out.append(intend(state, index, direction, now))
     # A read has no effect; and an error that proves that a request never left counts if no probe knows better
     # (doubt-never-sent).

@@ -58,6 +58,10 @@ An undo that failed, waits or is in doubt has not ended, and holds back all that
 ``core/evolve/compensation.py``). A step whose undo failed or does not exist may get a ``semantic`` compensation: a
 model is asked once, then its steps are reviewed, are on their way, or have all happened.
 
+**A call that is the undo of another one** (``undo_by_call``) has its key, and is never undone itself. While it is
+under way or in doubt, ``undone_by`` holds back the undo of the other step. If it happened, that one is undone; if not,
+that one stands as before.
+
 **Change in place.** A state is changed and not copied: a copy for each record would make a saga of N steps cost N²
 (docs/decisions/0002-state-in-place.md). Whoever needs an earlier state folds the journal again.
 """
@@ -323,9 +327,14 @@ class State:
         return rollback.absent if self.steps[index].before == {"absent": True} else rollback
 
     def owns(self, index: int) -> bool:
-        """Whether the effect of a step, if it has one, is this saga's to undo. A wait that timed out took nothing."""
+        """Whether the effect of a step, if it has one, is this saga's to undo.
+
+        A wait that timed out took nothing, and an undo is never undone.
+        """
         effect = self.steps[index].effect
         if type(effect) is Made and effect.via == "timer":
+            return False
+        if self.steps[index].undoes >= 0:
             return False
         return effect is None or not (isinstance(effect, Deduplicated) or effect.to)
 
@@ -362,6 +371,8 @@ class State:
         step = self.steps[index]
         if type(step.effect) is Reused and step.effect.key and direction == FORWARD:
             return step.effect.key
+        if step.undoes >= 0 and direction == FORWARD:  # its call is the undo of that step
+            return self.key(step.undoes, COMPENSATE)
         undo = 0 if step.undo_call is None else step.undo_call.number
         return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using, undo)
 

@@ -193,6 +193,8 @@ class StepState(msgspec.Struct, eq=False, gc=False):
     deferred: int = 0  # how often
     happened_nth: int = 0  # its number in the order in which the saga's steps happened, from 1
     undo_waits: int | None = None  # undos that come before its own and have not ended yet; None: its own is not wanted
+    undoes: int = -1  # the step whose undo its call is, or was to be; -1: it is a call of its own
+    undone_by: int = -1  # the step whose call is its undo; until that is settled, its own undo does not begin
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
     begun: int = 0  # how often it began to wait: an operator may have it begin anew

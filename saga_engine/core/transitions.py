@@ -129,6 +129,8 @@ STEP_TRANSITIONS: Final = (
     ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
     ("undone", [COMPENSATING], COMPENSATED),
     ("undo_failed", [SUCCEEDED, COMPENSATING, ESCALATED], COMPENSATION_FAILED),
+    # a later call of the agent or of the plan was its undo
+    ("taken_back", [SUCCEEDED], COMPENSATED),
     # all steps of its semantic compensation have happened
     ("compensated_by_others", [COMPENSATION_FAILED], COMPENSATED),
     # a question; from RUNNING if the policy requires an approval before the call
@@ -149,6 +151,7 @@ STEP_GUARDS: Final[Mapping[str, Guard[StepState]]] = {
     "doubt": Guard("doubt", lambda step: step.forward.doubt is not None),
     "undo": Guard("undo wanted", lambda step: step.undo_waits is not None),
     "undone": Guard("undo not in doubt", lambda step: step.undo is not None and step.undo.doubt is None),
+    "taken_back": Guard("a call was its undo", lambda step: step.undone_by >= 0),
     "compensated_by_others": Guard("all its steps happened", lambda step: step.semantic == "happened"),
 }
 

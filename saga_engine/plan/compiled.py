@@ -349,6 +349,44 @@ def _output_of(step: CompiledStep) -> dict[str, Any]:
     return {} if schema is None or b"$ref" in msgspec.json.encode(schema) else schema
 
 
+class StepsByTool:
+    """The steps that call a tool, and those whose undo does; it is asked for the steps of one plan, which may grow."""
+
+    __slots__ = ("_calls", "_seen", "_undos")
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._calls: dict[str, list[int]] = {}
+        self._undos: dict[str, list[int]] = {}
+
+    def undone_by(self, steps: Sequence[CompiledStep], tool: str) -> Sequence[int]:
+        """The steps whose undo calls the tool."""
+        self._look(steps)
+        return self._undos.get(tool, ())
+
+    def called(self, steps: Sequence[CompiledStep], tool: str) -> Sequence[int]:
+        """The steps that call the tool, themselves or with a fallback."""
+        self._look(steps)
+        return self._calls.get(tool, ())
+
+    def _look(self, steps: Sequence[CompiledStep]) -> None:
+        while self._seen < len(steps):
+            step = steps[self._seen]
+            self._seen += 1
+            for serving in step.servings():
+                if serving.tool:
+                    _note(self._calls, serving.tool, step.index)
+                for undo in () if serving.rollback is None else serving.rollback.calls():
+                    if undo.tool:
+                        _note(self._undos, undo.tool, step.index)
+
+
+def _note(found: dict[str, list[int]], tool: str, index: int) -> None:
+    listed = found.setdefault(tool, [])
+    if index not in listed[-1:]:
+        listed.append(index)
+
+
 @dataclass(slots=True)
 class CompiledPlan:
     """A checked plan. Immutable by convention: many sagas share one."""
@@ -389,6 +427,8 @@ class CompiledPlan:
     secrets: tuple[str, ...] = ()
     #: The search terms of its tools, once they were needed, and of how many steps (``core.search_terms``).
     tool_terms: tuple[int, Sequence[str]] | None = field(default=None, init=False, compare=False)
+    #: Its steps by the tools that they and their undos call.
+    tools: StepsByTool = field(default_factory=StepsByTool, init=False, compare=False)
 
     def calls(self) -> Iterator[CompiledCall]:
         """Every call that the plan may make, forward and backward."""

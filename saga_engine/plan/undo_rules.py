@@ -31,6 +31,7 @@ REPLACED: Final = "undo-replaced"
 REDIRECTED: Final = "undo-redirected"
 UNRELATED: Final = "undo-unrelated"
 EARLY: Final = "irreversible-early"
+AS_STEP: Final = "undo-as-step"
 
 #: What the registration of an undo may bind.
 _BOUND: Final = re.compile(r"\$(?:output|before|params|item)(?![^.\[])")
@@ -38,6 +39,28 @@ _BOUND: Final = re.compile(r"\$(?:output|before|params|item)(?![^.\[])")
 _SHORT: Final = 2
 #: Parameters of an undo that only explain it.
 _WORDS: Final = frozenset({"reason", "note", "notes", "comment", "message", "memo", "description", "why", "text"})
+
+
+def undo_steps(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
+    """The steps that call the undo of an earlier step, about what that returned: each is that undo, if all fits."""
+    made = checked_draft(plan, catalog)
+    found: list[Problem] = []
+    for step in made.steps:
+        for other in made.steps[: step.index]:
+            rollback = other.rollback
+            if rollback is None or not step.tool or rollback.tool != step.tool or other.before is not None:
+                continue
+            own = _Own(other.key, other)
+            if not any(own.has(value) for value in _leaves(list(step.params.raw.values()))):
+                continue
+            message = (
+                f"step {step.key} calls {cut(step.tool, 80)}, which undoes step {other.key}: "
+                f"with the params of that undo it is the undo, and step {other.key} then counts as undone"
+            )
+            hint = "leave the step out if only a failure is to undo it"
+            found.append(Problem(AS_STEP, json_path(("steps", step.index)), message, hint))
+            break
+    return found
 
 
 def undo_findings(plan: Plan, catalog: ToolCatalog) -> list[Problem]:

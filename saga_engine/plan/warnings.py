@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saga_engine.plan.guesses import undeclared
 from saga_engine.plan.lookalikes import lookalikes
-from saga_engine.plan.undo_rules import undo_findings
+from saga_engine.plan.undo_rules import undo_findings, undo_steps
 
 if TYPE_CHECKING:
     from saga_engine.errors import Problem
@@ -17,4 +17,6 @@ if TYPE_CHECKING:
 def warnings_of(plan: Plan, catalog: ToolCatalog | None) -> list[Problem]:
     """All warnings about a plan; without a catalog those about its text."""
     found = lookalikes(plan)
-    return found if catalog is None else [*found, *undeclared(plan, catalog), *undo_findings(plan, catalog)]
+    if catalog is None:
+        return found
+    return [*found, *undeclared(plan, catalog), *undo_findings(plan, catalog), *undo_steps(plan, catalog)]

@@ -20,6 +20,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.messages import Message
 from saga_engine.core.session_records import MAX_AFTER, add_call, close, keep, partial_compensation
 from saga_engine.core.state import State
+from saga_engine.core.undo_by_call import undone_by
 from saga_engine.errors import (
     CancelRefused,
     SessionDiverged,
@@ -31,6 +32,7 @@ from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.model import Plan
 from saga_engine.plan.parser import Source
 from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.values import plain
 from saga_engine.runtime.driver import ALERT_GRACE_S
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.session_calls import (
@@ -176,9 +178,18 @@ class Session(SessionSteps):
         timeout_s: float | None = None,
     ) -> NumberedOutput:
         """``call``, and the key of its step beside its output."""
+        undoes = undo is None and self._takes_back(name_of(tool), params)
+        irreversible = irreversible or undoes  # it needs no undo of its own
         record = call_record(self.catalog, name_of(tool), params, undo, irreversible=irreversible, timeout_s=timeout_s)
         key = await self._placed(record)
         return NumberedOutput(key, await self._result(key, record))
+
+    def _takes_back(self, tool: str, params: Mapping[str, Any]) -> bool:
+        """Whether a call is the undo of one that the agent has made."""
+        spec = self.catalog.spec(tool)
+        if self._state is None or spec is None or spec.undo is not None or spec.effect == "read":
+            return False
+        return undone_by(self._state, tool, plain(dict(params))) is not None
 
     def outputs(self) -> Mapping[str, Any]:
         """The recorded outputs of the calls that happened, by the keys of their steps."""

@@ -348,8 +348,10 @@ def stands(state: State, key: str) -> bool:
 
 
 def has_undo(state: State, index: int) -> bool:
-    """Whether a call that happened can be undone."""
-    undo = state.undoing(index) is not None or state.plan.steps[index].semantic
+    """Whether a call that happened can be undone by a rollback; the agent's own call may have done that before."""
+    if state.steps[index].status == t.COMPENSATED and state.steps[index].undone_by >= 0:
+        return False
+    undo = state.undoing(index) is not None or (state.plan.steps[index].semantic and state.owns(index))
     return state.steps[index].effect is not None and undo
 
 

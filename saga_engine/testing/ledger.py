@@ -280,8 +280,8 @@ def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[L
         if standing or undone:
             yield "it is said to read only, and changed something"
         return
-    if step.get("via") in ("deduplicated", "fork", "timer") or step.get("handed_to"):
-        return  # another saga owns the effect, or will undo it; or a wait ended without an event
+    if step.get("via") in ("deduplicated", "fork", "timer") or step.get("handed_to") or "undoes" in step:
+        return  # another saga owns the effect, or will undo it; a wait ended without an event; or it is itself an undo
     yield from _verdict(body, step, stands=standing > 0, lines=lines)
 
 

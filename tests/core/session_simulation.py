@@ -277,9 +277,13 @@ class SessionSimulation(Simulation):
         report = view(state)["report"]
         for compiled, step in zip(state.plan.steps, state.steps, strict=True):
             stands = bool(self.world.standing.get(compiled.key))
-            should = step.status == t.SUCCEEDED and compiled.kind != "read"
+            should = self._should_stand(state, compiled.index)
             accepted = compiled.step_id in report["left_in_place"]
             if stands != should and not (stands and accepted):
                 raise Violation(f"completed, and call {compiled.key} is {step.status}, standing: {stands}")
         if state.open or report["failed"] or report["unresolved"]:
             raise Violation(f"completed with open ends: {view(state)}")
+
+    def _should_stand(self, state: State, index: int) -> bool:
+        """Whether the effect of a call stands after the session has completed."""
+        return state.steps[index].status == t.SUCCEEDED and state.plan.steps[index].kind != "read"

@@ -273,7 +273,7 @@ class Simulation(Guarded, Replanning):
         if compiled.compensates is not None and compiled.key not in self.allowed_compensations:
             raise Violation(f"{compiled.key} makes up for another step, and nobody allowed it")
         if not isinstance(effect, CallTool):
-            outcome = self._probe(compiled.key, effect.direction, spec)
+            outcome = self._probe(*self._place(state, effect.step, effect.direction), spec)
         elif effect.direction == COMPENSATE and isinstance(self._folded().steps[effect.step].effect, Deduplicated):
             raise Violation(f"{compiled.key}: undone although its effect is another saga's")
         elif getattr(serving, "way", "") == "cached":
@@ -281,10 +281,14 @@ class Simulation(Guarded, Replanning):
         else:
             refused = self._gate(state, effect, compiled.key, spec)
             outcome = refused or self._call(
-                compiled.key, effect.direction, spec, state.key(effect.step, effect.direction)
+                *self._place(state, effect.step, effect.direction), spec, state.key(effect.step, effect.direction)
             )
         self._maybe_crash()
         return self._noted(state, interpret.interpret(state, effect, outcome, self._tick(state), self.dice.random()))
+
+    def _place(self, state: State, index: int, direction: str) -> tuple[str, str]:
+        """The step of which a call makes or undoes the effect, and which of the two."""
+        return state.plan.steps[index].key, direction
 
     def _noted(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
         evolving.evolve(state, record)
@@ -420,7 +424,8 @@ class Simulation(Guarded, Replanning):
         if self.dice.random() < 0.5:  # people look when it is over
             self.world.ended(step)
         self.world.at_work.pop(step, None)
-        options = [option for option in question.options if self._truthful(option, step, question.direction, key, spec)]
+        of, way = self._place(state, question.step, question.direction)
+        options = [option for option in question.options if self._truthful(option, of, way, key, spec)]
         decision = self.dice.choice(options)
         if decision == "approve" and question.kind == "compensation":
             steps = proposed_steps(state, question.step) or ()
@@ -429,8 +434,10 @@ class Simulation(Guarded, Replanning):
             self.approved[question.call] = question.expires or 0
         if decision in ("undone", "happened") and question.direction == COMPENSATE:
             self.world.standing[step] = 0
+        elif decision == "happened" and way == COMPENSATE:
+            self.world.standing[of] = 0
         output = None
-        if decision == "happened" and question.direction == FORWARD:
+        if decision == "happened" and way == FORWARD:
             if state.plan.steps[question.step].kind != "read":
                 self.world.standing[step] = 1  # if it did not stand, the person did it by hand
                 self.world.made_by[step] = (

@@ -11,10 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_engine.core import transitions as t
+from saga_engine.core.records import StepEscalated
 from tests.core.generator import FEATURES, drawn, generated
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
+from tests.core.taking_back_simulation import TakingBackSimulation
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
@@ -56,6 +58,21 @@ def test_seeds_of_sessions_reach_every_end() -> None:
             ends["and went on"] += bool({"CallAdded", "SessionClosed"} & {*kinds[kinds.index("SessionKept") :]})
     wanted = (*t.SAGA_FINAL, "rolled back", "and turned around", "kept", "and went on")
     assert all(ends[name] > 20 for name in wanted), ends
+
+
+def test_no_effect_is_undone_twice() -> None:
+    """An agent takes its own calls back at any time: each effect is undone once, whoever does it, and what stands is told."""
+    seen: Counter[str] = Counter()
+    for seed in range(500):
+        dice = random.Random(seed)
+        simulation = TakingBackSimulation(dice, dice.choice([0.0, 0.3, 0.6, 1.0]))
+        seen[simulation.run().status] += 1
+        for record in simulation.journalled():
+            seen["taken back"] += bool(getattr(record, "undoes", ""))
+            seen["again"] += getattr(record, "via", "") == "deduplicated"
+            error = getattr(record, "error", None)
+            seen["near miss"] += isinstance(record, StepEscalated) and error.error_code == "perhaps_undone"
+    assert all(seen[name] > 5 for name in (*t.SAGA_FINAL, "taken back", "again", "near miss")), seen
 
 
 def test_no_stranger_is_overwritten() -> None:

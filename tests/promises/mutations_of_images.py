@@ -8,6 +8,7 @@ _FIRST_AGAIN = (("    place = places[done]\n", "    place = places[0]\n"),)
 _OVERWRITES = (('else "drift"\n    return', 'else "undo"\n    return'),)
 
 _WHICH = "tests/test_which_undo.py::"
+_BACK = "tests/test_undo_by_call.py::"
 
 OF_IMAGES = [
     # 83
@@ -60,6 +61,59 @@ OF_IMAGES = [
         f"{_WHICH}test_an_undo_binds_the_param_of_its_call",
         "an undo gets the marker of a secret in place of the secret",
         (("        self._secret = {name: nodes[name][0]} if name in nodes else {}\n", "        self._secret = {}\n"),),
+    ),
+    # 86
+    Mutation(
+        f"{_BACK}test_a_call_that_takes_one_back_is_its_undo",
+        "what is taken back is undone again",
+        (
+            (
+                "    if compiled.compensates is not None or serving.before is not None:\n        return None\n",
+                "    return None\n",
+            ),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        f"{_BACK}test_a_repeat_gets_the_first_answer",
+        "what is taken back twice is called twice",
+        (('    if taken is not None and taken.how == "gone" and at.status == PENDING:\n', "    if False:\n"),),
+    ),
+    Mutation(
+        f"{_BACK}test_the_undo_of_a_call_is_never_undone",
+        "an undo is undone",
+        (("        if self.steps[index].undoes >= 0:\n            return False\n", ""),),
+    ),
+    Mutation(
+        f"{_BACK}test_the_newest_that_stands_is_taken_back",
+        "the oldest call that fits is taken back",
+        (
+            (
+                "key=lambda place: state.steps[place].happened_nth, reverse=True)",
+                "key=lambda place: state.steps[place].happened_nth)",
+            ),
+        ),
+    ),
+    Mutation(
+        f"{_BACK}test_a_near_miss_is_a_call_of_its_own_and_is_asked_about",
+        "an undo does not look at near misses",
+        (
+            (
+                "            if step.status == t.SUCCEEDED and _names_the_same(state, index, made, place):\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Mutation(
+        f"{_BACK}test_an_operator_settles_a_doubt_about_it",
+        "an undo that may have happened is made again",
+        (("    if by >= 0:  # an operator accepted the doubt\n", "    if False:\n"),),
+        only="accept",
+    ),
+    Mutation(
+        "tests/core/test_simulation.py::test_no_effect_is_undone_twice",
+        "two calls of one moment take the same one back",
+        (("            if not _is_twice(made, out):\n", "            if True:\n"),),
     ),
     # 46
     Mutation(

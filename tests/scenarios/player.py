@@ -22,7 +22,20 @@ from tests.scenarios.world import World
 _LIMIT_S: Final = 120.0
 #: The fields of records that a scenario shows; times, ids and digests differ from run to run.
 _SHOWN: Final = (
-    *("reason", "code", "kind", "rule", "decision", "attempt", "fallback", "tool", "undo", "irreversible", "via"),
+    *(
+        "reason",
+        "code",
+        "kind",
+        "rule",
+        "decision",
+        "attempt",
+        "fallback",
+        "tool",
+        "undo",
+        "undoes",
+        "irreversible",
+        "via",
+    ),
     *(
         "error",
         "output",

@@ -40,6 +40,8 @@ def intended(state: State, record: r.StepIntended) -> None:
         move(step, "intend")
         state.ready.pop(index, None)
         state.calls += 1
+        if record.undoes or step.undoes >= 0:
+            compensation.is_undo_of(state, index, record.undoes)
         if state.status == t.PENDING:
             turn_saga(state, "go")
     else:
@@ -102,7 +104,7 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
     wait = state.waits.pop(index, None) if state.waits else None
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
-        if record.via in ("computed", "each"):  # nothing was called
+        if record.via in ("computed", "each") or step.status == t.PENDING:  # nothing was called
             state.ready.pop(index, None)
             if state.status == t.PENDING:
                 turn_saga(state, "go")
@@ -135,6 +137,8 @@ def happened(state: State, index: int, step: StepState, output: Any, effect: Eff
     """A forward call happened: what waited for it can go on."""
     step.output = output
     step.effect = effect
+    if step.undoes >= 0:
+        compensation.taken_back(state, index)
     state.happened += 1
     step.happened_nth = state.happened
     compiled = state.plan.steps[index]
@@ -343,6 +347,7 @@ def deferred(state: State, record: r.StepDeferred) -> None:
 
 def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due: int) -> None:
     """The step is served by another call from here on: only the error of the last one still counts."""
+    compensation.stands_still(state, index)
     state.ready.pop(index, None)
     state.denied.pop(index, None)
     settle(state, step, index, FORWARD, state.at)
@@ -358,6 +363,7 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
 
 def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
     """A forward step did not happen and is not retried: turn around, or ask."""
+    compensation.stands_still(state, index)
     if state.ending is not None:
         final.ended(state, index, state.steps[index].forward.error)
         return

@@ -98,6 +98,7 @@ def close_call(state: State, index: int) -> None:
     waits = state.waiting.pop((index, FORWARD), None) is not None
     if waits or asked:
         move(step, "fail")
+        stands_still(state, index)
     if waits and state.plan.steps[index].compensates is None:
         state.failed.append(index)
 
@@ -129,10 +130,12 @@ def _has_undo(state: State, index: int) -> bool:
 
 def _begin_undo(state: State, index: int) -> None:
     """It is the step's turn to be undone; one whose tool leaves that to a model has nothing to call."""
+    step = state.steps[index]
+    if step.undone_by >= 0 and state.steps[step.undone_by].status != t.RESOLVED:
+        return  # a call is its undo, and has not been settled
     if state.undoing(index) is not None:
         state.undo_ready[index] = None
         return
-    step = state.steps[index]
     step.call(COMPENSATE).error = ErrorInfo("no_undo", "its tool has no undo")
     move(step, "undo_failed")
     state.to_escalate[index, COMPENSATE] = "undo-missing"
@@ -155,6 +158,39 @@ def goes_on(state: State, index: int, output: Any, via: str) -> bool:
     step.undo = CallState(asked=done.asked)
     state.waiting[index, COMPENSATE] = state.at
     return True
+
+
+def is_undo_of(state: State, index: int, key: str) -> None:
+    """The call of a step is the undo of the step ``key``; empty: it is a call of its own."""
+    stands_still(state, index)
+    step = state.steps[index]
+    step.undoes = state.plan.by_key[key] if key else -1
+    if key:
+        state.steps[step.undoes].undone_by = index
+
+
+def taken_back(state: State, index: int) -> None:
+    """The call of a step was the undo of another one, and has happened."""
+    step = state.steps[index]
+    undone = state.steps[step.undoes]
+    if undone.status == t.SUCCEEDED:  # else it is undone already, by the same call
+        undone.undone_by, undone.undo_output = index, step.output
+        move(undone, "taken_back")
+        state.undo_ready.pop(step.undoes, None)
+        end_undo(state, step.undoes)
+
+
+def stands_still(state: State, index: int) -> None:
+    """The call of a step is over and was not the undo that it was to be: what it was to undo stands as before.
+
+    If an operator accepted that nobody knows, it holds on to that: before another undo an operator is asked.
+    """
+    step = state.steps[index]
+    if step.undoes < 0 or state.steps[step.undoes].undone_by != index:
+        return
+    if step.status != t.RESOLVED:
+        state.steps[step.undoes].undone_by = -1
+    undo_turn(state, step.undoes)
 
 
 def end_undo(state: State, index: int) -> None:

@@ -154,6 +154,7 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
     if record.decision == "accept":
         move(step, "resolve")
         step.accepted = state.left_any = True
+        compensation.stands_still(state, question.step)
     stuck = state.plan.steps[question.step].compensates
     if stuck is not None and record.decision == "accept":
         amendments.compensation_failed(state, stuck)
