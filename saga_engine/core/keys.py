@@ -7,7 +7,17 @@ from the arguments, because two identical calls are two calls (docs/decisions/00
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from saga_engine.core.effects import FORWARD, Direction
+
+
+def identity_of(saga_id: str, seed: str) -> str:
+    """Which saga it is: another one that gets its id later, or in another store, has another identity.
+
+    What outlives a saga and acts on one (a link, a callback URL) carries it. It does not tell the seed.
+    """
+    return sha256(f"identity:{saga_id}:{seed}".encode()).hexdigest()[:32]
 
 
 def read_key(saga_id: str, step_key: str, seed: str) -> str:

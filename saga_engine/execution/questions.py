@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from saga_engine.core.effects import FORWARD, Alert, ErrorInfo
+from saga_engine.core.keys import identity_of
 from saga_engine.core.masking import mask_of, tools_of_step
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps, undo_call_of
 from saga_engine.core.state import State
@@ -46,6 +47,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
         text=asked.text if asked else "",
         schema=asked.schema if asked else None,
         undo_call=undo_call_of(state, told.step, direction),
+        identity=identity_of(state.saga_id, state.seed),
     )
     if mask is None:
         return question

@@ -31,11 +31,14 @@ _MOST_CHARS: Final = 4096
 class Link(NamedTuple):
     """What a link is for. ``to``: whom it was sent to; ``ends_ms``: when it expires (Unix ms).
 
+    ``identity``: which of the sagas that ever had this id it is for (``Question.identity``).
+
     ``name`` is a short name of the link for journals; it is no secret, and does not lead back to the link.
     """
 
     tenant: str
     saga_id: str
+    identity: str
     question_id: str
     option: str
     to: str
@@ -89,7 +92,7 @@ class Links:
         return f"{self.url}/ui/sagas/{saga_id}"
 
     def _made(self, question: Question, option: str, to: str, ends_ms: int) -> str:
-        told = [self.tenant, question.saga_id, question.question_id, option, to, ends_ms]
+        told = [self.tenant, question.saga_id, question.identity, question.question_id, option, to, ends_ms]
         text = _base64(json.dumps(told, separators=(",", ":")).encode())
         return f"{text}.{_base64(_signed(self._keys[0], 'link', text))}"
 
@@ -99,10 +102,10 @@ class Links:
         whole = token.isascii() and len(token) <= _MOST_CHARS
         if not whole or not self._fits(signature, "link", text):
             raise SignatureInvalid("this is not a link of this server", hint="open it as it was sent")
-        tenant, saga_id, question_id, option, to, ends_ms = json.loads(
-            base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        )
-        return Link(tenant, saga_id, question_id, option, to, ends_ms, hashlib.sha256(token.encode()).hexdigest()[:8])
+        told = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if len(told) != len(Link._fields) - 1:
+            raise SignatureInvalid("this link was made by another version", hint="open the saga in the console")
+        return Link._make([*told, hashlib.sha256(token.encode()).hexdigest()[:8]])
 
     def page_key(self, token: str, call: str) -> str:
         """What the form of a page sends back: it proves that the page was opened, when, and which call it showed."""

@@ -23,6 +23,7 @@ class Question:
     the first notification. For ``compensation``, ``steps`` are what a model proposes. For ``ask``, ``text`` is what the
     step asks; if its answer is free, ``schema`` is what the value must fit. ``undo_call``: which call (``number``, from
     0) of an undo of several calls (``of``) it is about. ``sealed``: payloads were left out, see ``outline``.
+    ``identity``: which of the sagas that ever had this id it is. Links carry it; ``to_dict`` does not.
     """
 
     saga_id: str
@@ -44,6 +45,7 @@ class Question:
     schema: Mapping[str, Any] | None = None
     undo_call: Mapping[str, int] | None = None
     sealed: bool = False
+    identity: str = ""
 
     @property
     def answerable(self) -> bool:
@@ -67,7 +69,7 @@ class Question:
 
     def to_dict(self) -> dict[str, Any]:
         """The question as one JSON object, without the fields that are empty."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "identity"}
         found["options"] = list(self.options)
         return {
             name: value for name, value in found.items() if not (value is None or value is False or value in ("", []))

@@ -121,25 +121,32 @@ class Callbacks:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def made(self, tenant: str, saga_id: str, step: str, ends_ms: int, entry: int | None = None) -> str:
-        """The token for a wait; ``entry``: for which of its events, if it is for several."""
-        parts = [tenant, saga_id, step, ends_ms, *([] if entry is None else [entry])]
+    def made(  # noqa: PLR0917
+        self, tenant: str, saga_id: str, identity: str, step: str, ends_ms: int, entry: int | None = None
+    ) -> str:
+        """The token for a wait; ``entry``: for which of its events, if it is for several.
+
+        ``identity``: which of the sagas that ever had this id it is.
+        """
+        parts = [tenant, saga_id, identity, step, ends_ms, *([] if entry is None else [entry])]
         told = _base64(json.dumps(parts, separators=(",", ":")).encode())
         return f"{told}.{_base64(_hmac(self._key, told.encode()))}"
 
-    def read(self, token: str) -> tuple[str, str, str, int | None]:
-        """Tenant, saga, step and which of its events. Raises ``SignatureInvalid``."""
+    def read(self, token: str) -> tuple[str, str, str, str, int | None]:
+        """Tenant, saga, its identity, step and which of its events. Raises ``SignatureInvalid``."""
         told, _, signature = token.partition(".")
         expected = _base64(_hmac(self._key, told.encode()))
         if not hmac.compare_digest(expected.encode(), signature.encode()):
             raise SignatureInvalid("this is no callback URL of this server", hint="use it as it was made")
         try:
-            tenant, saga_id, step, ends_ms, *entry = json.loads(base64.urlsafe_b64decode(told + "=" * (-len(told) % 4)))
+            tenant, saga_id, identity, step, ends_ms, *entry = json.loads(
+                base64.urlsafe_b64decode(told + "=" * (-len(told) % 4))
+            )
         except (ValueError, binascii.Error) as error:
             raise SignatureInvalid("this is no callback URL of this server") from error
         if ends_ms <= machine_clock.time_ns() // 1_000_000:
             raise SignatureInvalid("the callback URL has expired", hint="have another one made", saga_id=saga_id)
-        return tenant, saga_id, step, entry[0] if entry else None
+        return tenant, saga_id, identity, step, entry[0] if entry else None
 
 
 def _base64(data: bytes) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from saga_engine.api.stops import stops
+from saga_engine.core.keys import identity_of
 from saga_engine.core.messages import decode_message
-from saga_engine.core.records import QuestionResolved
-from saga_engine.errors import JournalUnreadable, SagaNotFound
+from saga_engine.core.records import QuestionResolved, SagaStarted
+from saga_engine.errors import JournalUnreadable, SagaNotFound, SignatureInvalid
 from saga_engine.runtime.journal import read_records
 
 if TYPE_CHECKING:
@@ -121,6 +123,24 @@ def questions_of(body: Mapping[str, Any], *, waiting_messages: int = 0) -> list[
         }
         for question in body["questions"]
     ]
+
+
+async def identity_of_saga(engine: Coordinator, saga_id: str) -> str:
+    """Which of the sagas that ever had this id it is. Raises ``SagaNotFound``."""
+    first = (await read_records(engine.store, saga_id, whole=False))[0]
+    assert isinstance(first, SagaStarted)
+    return identity_of(saga_id, first.seed)
+
+
+async def require_same(engine: Coordinator, saga_id: str, identity: str) -> None:
+    """Raises ``SignatureInvalid`` if the saga with this id is not the one that something was signed for.
+
+    An id is used again once its saga is purged. What was signed for the old one must do nothing to the new one.
+    """
+    if not hmac.compare_digest(await identity_of_saga(engine, saga_id), identity):
+        raise SignatureInvalid(
+            f"this was made for another saga, which had the id {saga_id} before", hint="that saga is gone"
+        )
 
 
 async def first_answer(engine: Coordinator, saga_id: str, question: str) -> Answered | None:

@@ -44,6 +44,16 @@ OF_SERVER = [
         quick=True,
     ),
     Mutation(
+        "tests/server/test_links.py::test_a_link_of_a_saga_that_is_gone_does_nothing_to_another_with_its_id",
+        "the identity of the saga is not compared",
+        (("    if not hmac.compare_digest(await identity_of_saga(engine, saga_id), identity):", "    if False:"),),
+    ),
+    Mutation(
+        "tests/server/test_inbound.py::test_a_callback_of_a_saga_that_is_gone_does_nothing_to_another_with_its_id",
+        "the identity of the saga is not compared",
+        (("    if not hmac.compare_digest(await identity_of_saga(engine, saga_id), identity):", "    if False:"),),
+    ),
+    Mutation(
         "tests/server/test_links.py::test_a_second_tap_reads_who_was_first",
         "who answered first is not looked for",
         (("first = await views.first_answer(engine, link.saga_id, link.question_id)", "first = None"),),

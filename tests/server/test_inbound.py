@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 
 from saga_engine.cli import run
 from saga_engine.errors import SettingInvalid, SignatureInvalid
+from saga_engine.ports import Document
 from saga_engine.server.settings import Inbound, ServerSettings, server_settings
 from saga_engine.server.signatures import Callbacks, at_path, verified_id
 from tests.server.harness import WAIT, worked
@@ -225,11 +226,17 @@ async def test_a_sender_whose_secret_is_gone_is_told_to_try_again(caplog: pytest
 def test_a_callback_url_expires() -> None:
     """Its end is signed, so nobody can move it."""
     callbacks = Callbacks(b"k" * 32)
-    token = callbacks.made("", "s", "1", int(time.time() * 1000) + 60_000)
-    assert callbacks.read(token) == ("", "s", "1", None)
-    of_several = callbacks.made("", "s", "1", int(time.time() * 1000) + 60_000, 1)
-    assert callbacks.read(of_several) == ("", "s", "1", 1)
-    for wrong in (callbacks.made("", "s", "1", 1), Callbacks(b"x" * 32).made("", "s", "1", 2**53), "", ".", "é.é"):
+    token = callbacks.made("", "s", "i", "1", int(time.time() * 1000) + 60_000)
+    assert callbacks.read(token) == ("", "s", "i", "1", None)
+    of_several = callbacks.made("", "s", "i", "1", int(time.time() * 1000) + 60_000, 1)
+    assert callbacks.read(of_several) == ("", "s", "i", "1", 1)
+    for wrong in (
+        callbacks.made("", "s", "i", "1", 1),
+        Callbacks(b"x" * 32).made("", "s", "i", "1", 2**53),
+        "",
+        ".",
+        "é.é",
+    ):
         with pytest.raises(SignatureInvalid):
             callbacks.read(wrong)
 
@@ -261,3 +268,23 @@ def test_settings_that_are_refused(table: dict[str, object], said: str) -> None:
         server_settings(table, "saga.toml")
     assert said in str(refused.value)
     assert server_settings({"auth": "none"}, "saga.toml", port=0).port == 0
+
+
+async def test_a_callback_of_a_saga_that_is_gone_does_nothing_to_another_with_its_id() -> None:
+    """The saga's identity is signed: here the same id in another store, whose servers share the key."""
+    async with worked() as (first, one), worked() as (second, other):
+        for engine in (one, other):
+            await engine.submit(WAIT, saga_id="s", detach=True)
+            async for record in engine.follow("s"):
+                if record["k"] == "StepWaiting":
+                    break
+        api, there = await first.api(), await second.api()
+        made = await api.post("/v1/sagas/s/callbacks", {"step_id": 1}, status=201)
+        key = await one.store.documents().read("server", "callback-key")
+        assert key is not None
+        assert await other.store.documents().write("server", Document("callback-key", 0, key.body)) is not None
+        path = made["url"].removeprefix(first.url)
+        refused = await there("POST", path, {"sum": 5})
+        assert (refused.status_code, refused.json()["code"]) == (401, "signature-invalid"), refused.text
+        assert (await there.get("/v1/sagas/s"))["status"] == "RUNNING"
+        await api.post(path, {"sum": 5})

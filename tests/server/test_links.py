@@ -285,3 +285,15 @@ async def test_without_keys_there_are_no_links() -> None:
         found = await server.client.get("/links/x.y")
         assert found.status_code == 404
         assert json.loads(found.text)["code"] == "request-invalid"
+
+
+async def test_a_link_of_a_saga_that_is_gone_does_nothing_to_another_with_its_id() -> None:
+    """The saga's identity is signed and compared first: here the same id in another store, with the same key."""
+    async with desk() as first, desk() as second:
+        approve, _ = await first.question("trip")
+        await second.question("trip")
+        assert "another saga" not in await first.open(approve)
+        refused = await second.server.client.get(approve)
+        assert refused.status_code == 401, refused.text
+        assert 'id="decide"' not in refused.text
+        assert await second.decided("trip") == []

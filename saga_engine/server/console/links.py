@@ -93,6 +93,7 @@ class LinkPages(Handling):
         """Raises ``SignatureInvalid``, and ``SagaNotFound`` for a saga that is gone."""
         link = self._links.read(token)
         engine = self.desk.engine_of_tenant(link.tenant)
+        await views.require_same(engine, link.saga_id, link.identity)
         listed = views.questions_of((await engine.show(link.saga_id)).to_dict(full=False))
         # Afterwards: what closed the question in between is found.
         first = await views.first_answer(engine, link.saga_id, link.question_id)

@@ -16,6 +16,7 @@ from saga_engine.plan.values import cut
 from saga_engine.plan.wait import MAX_EVENTS
 from saga_engine.ports import Document, DocumentStore
 from saga_engine.ports.machine_clock import machine_clock
+from saga_engine.server import views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import COUNT, TEXT, given, made_of
@@ -80,7 +81,8 @@ async def make_callback(incoming: Incoming) -> Answer:
     await incoming.engine.require_waiting(saga_id, step, entry=entry)
     ends_ms = machine_clock.time_ns() // 1_000_000 + int(body.get("expires_s", _WEEK_S) * 1000)
     callbacks = await _callbacks(incoming.desk.coordinator.store.documents())
-    token = callbacks.made(incoming.identity.tenant, saga_id, step, ends_ms, entry)
+    identity = await views.identity_of_saga(incoming.engine, saga_id)
+    token = callbacks.made(incoming.identity.tenant, saga_id, identity, step, ends_ms, entry)
     base = incoming.desk.settings.public_url.rstrip("/") or str(incoming.request.base_url).rstrip("/")
     return Answer(
         {"url": f"{base}/v1/callbacks/{token}", "expires_ms": ends_ms}, 201, {"Location": f"/v1/callbacks/{token}"}
@@ -91,11 +93,12 @@ async def called_back(incoming: Incoming) -> Answer:
     """Take the payload of a callback as the event of its wait."""
     callbacks = await _callbacks(incoming.desk.coordinator.store.documents())
     token = incoming.path("token")
-    tenant, saga_id, step, entry = callbacks.read(token)
+    tenant, saga_id, identity, step, entry = callbacks.read(token)
     body = await incoming.request.body()
     payload = _decoded(body) if body else None
     engine = incoming.desk.engine_of_tenant(tenant)
     try:
+        await views.require_same(engine, saga_id, identity)
         late = await engine.answer_wait(saga_id, step, payload, entry=entry, detach=True)
     except SagaNotFound as error:
         raise EventRefused(f"saga {saga_id} is not there any more", hint="nothing is left to do") from error
