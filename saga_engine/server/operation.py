@@ -102,7 +102,7 @@ class Operation:
             waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
             with called_from(request.headers.get("traceparent")), waiting:
                 found = await (self.handle(incoming) if key is None else self._once(incoming, key))
-            return found if isinstance(found, Response) else json_response(found)
+            return found if isinstance(found, Response) else json_response(readable(found, identity))
 
         return endpoint
 
@@ -138,6 +138,20 @@ class Operation:
             hint = fields_of(self.body or {}, path)
             raise RequestInvalid(f"the body does not fit: {message}", hint=hint, where=where, status=422)
         return with_integers(self.body or {}, body)
+
+
+def readable(answer: Answer, identity: Identity) -> Answer:
+    """The answer as the caller may read it: of a saga, without the scope ``read``, its id and its status."""
+    if not answer.saga_id or identity.may("read"):
+        return answer
+    told = {name: answer.body[name] for name in ("saga_id", "status")}
+    nothing: dict[str, Any] = {
+        "goal": "",
+        "steps": [],
+        "questions": [],
+        "report": {},
+    }  # a saga has them in every answer
+    return replace(answer, body={**told, **nothing, "unread": "this token may not read sagas (scope 'read')"})
 
 
 async def shown(incoming: Incoming, saga_id: str) -> Any:

@@ -428,3 +428,32 @@ async def test_the_trace_of_a_request_is_that_of_its_saga() -> None:
             await api.post("/v1/sagas", {"plan": BOOK, "saga_id": saga_id}, headers={"traceparent": given})
         found = {each: (await coordinator.history(each))[0].get("traceparent", "") for each in ("one", "two", "three")}
     assert found == {"one": caller, "two": "", "three": ""}
+
+
+async def test_a_token_that_may_not_read_learns_id_and_status_alone() -> None:
+    """Whatever it does to a saga, also under a key and again; a preview would show plans, so it needs the scope."""
+    async with worked() as (server, coordinator):
+        secret = {"goal": "a secret", "steps": [{"step_id": 1, "ask": {"question": "a secret?", "options": ["yes"]}}]}
+        await coordinator.submit(secret, saga_id="s", detach=True)
+        await coordinator.wait("s")
+        submit, resolve = await server.api("submit"), await server.api("resolve")
+        add = {"steps": [{"step_id": 2, "tool": "book", "params": {"item": "x"}}]}
+        for api, verb, body in (
+            (submit, "amend", add),
+            (submit, "fork", {"new_id": "f"}),
+            (resolve, "resolve", {"step_id": 1, "decision": "yes"}),
+            (resolve, "cancel", {}),
+            (resolve, "resume", {}),
+        ):
+            for _ in range(2):
+                found = await api("POST", f"/v1/sagas/s/{verb}", body, headers={"Idempotency-Key": f"key-{verb}"})
+                assert "secret" not in found.text, verb
+                if found.status_code == 202:
+                    assert found.json()["status"]
+                    assert found.json()["steps"] == []
+        again = await submit("POST", "/v1/sagas", {"saga_id": "s", "plan": secret})
+        assert (again.status_code, "secret" in again.text) == (202, False)
+        for api, verb in ((submit, "fork"), (resolve, "undo")):
+            assert (await api("POST", f"/v1/sagas/s/{verb}", {"dry_run": True})).status_code == 403
+        both = await server.api("submit", "read")
+        assert "secret" in (await both("POST", "/v1/sagas", {"saga_id": "s", "plan": secret})).text

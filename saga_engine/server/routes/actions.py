@@ -68,6 +68,7 @@ async def undo(incoming: Incoming) -> Answer:
     """Undo a completed saga, or preview that."""
     body = incoming.body
     if body.get("dry_run"):
+        incoming.identity.require("read")
         preview = await acts.undo_preview(incoming.desk, incoming.identity, incoming.saga_id)
         return Answer(preview.to_dict())
     found = await acts.undo(
@@ -83,6 +84,7 @@ async def undo(incoming: Incoming) -> Answer:
 async def fork(incoming: Incoming) -> Answer:
     """Fork a saga, or preview that."""
     if incoming.body.get("dry_run"):
+        incoming.identity.require("read")
         preview = await acts.fork_preview(incoming.desk, incoming.identity, incoming.saga_id, incoming.body)
         return Answer(preview.to_dict())
     key = incoming.request.headers.get("idempotency-key")
