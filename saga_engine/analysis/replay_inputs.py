@@ -132,6 +132,7 @@ def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
     yield Unknown(error, sent=False)
     yield Unknown(error, at_work=True)
     yield Unknown(error, lost=True)
+    yield Unknown(error, raised=True)
     yield NotDone(error, retryable=True, counted=False)
     for wait_s in (None, getattr(record, "delay_ms", 0) / 1000):
         yield NotDone(error, retryable=True, retry_after_s=wait_s, held=True)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.policy.rules import Policy
 from saga_engine.settings import Settings, SettingsFile, check_output_limit, load, operators_file
+from saga_engine.tools.lint import refusals_unstated
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.secrets import Allowed, allowed_of, allowed_secrets
@@ -28,6 +29,8 @@ SettingsChoice = Settings | Literal["found"] | None
 _GOVERNING: Final = ("policy", "secrets", "limits", "tools")
 #: The files that were named in the log of this process.
 _named: set[Path] = set()
+#: The tools of which this process has warned.
+_warned: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,26 @@ class Governing:
             check_output_limit(max_output_bytes)
             registry.limit_outputs(self.least("max_output_bytes", max_output_bytes))
         registry.allow_secrets(*self.secrets(secrets))
+        _warn_of_refusals(registry)
         return registry
 
     def _holding(self, table: str) -> list[SettingsFile]:
         # An empty table of secrets allows none: it is there.
         return [file for file in self.files if table in file.tables]
+
+
+def _warn_of_refusals(registry: ToolRegistry) -> None:
+    """Say once of each tool that its refusals will ask a person."""
+    specs = [spec for name in registry.names() if (spec := registry.spec(name)) is not None]
+    undoing = {name for spec in specs for name in (spec.undo, spec.undo_absent)}
+    for spec in specs:
+        if spec.name not in undoing and spec.name not in _warned and refusals_unstated(spec):
+            _warned.add(spec.name)
+            _log.warning(
+                "the tool %r has a key, and does not say which exceptions are refusals: one that is no ToolError asks "
+                "an operator; see 'refusals-unstated' of `saga tools --lint`",
+                spec.name,
+            )
 
 
 def governing(settings: SettingsChoice) -> Governing:

@@ -64,12 +64,15 @@ class Unknown(NamedTuple):
     ``sent``: False if the tool's error says that the request never left, and only its probe may know better.
     ``at_work``: the call continues in this process although nothing awaits it any more: until an operator has answered,
     nothing is asked, repeated or undone. ``lost``: the process that made the call ended, or was silent for too long.
+    ``raised``: the tool ended with an exception that is no statement of its own: a refusal, or an effect and then a
+    fault.
     """
 
     error: ErrorInfo
     sent: bool = True
     at_work: bool = False
     lost: bool = False
+    raised: bool = False
 
 
 class Blocked(NamedTuple):

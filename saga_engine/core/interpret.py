@@ -94,6 +94,7 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
                 sent=outcome.sent,
                 at_work=outcome.at_work,
                 lost=outcome.lost,
+                raised=outcome.raised,
             )
         again, error = True, outcome.error
     else:

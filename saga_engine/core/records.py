@@ -207,7 +207,8 @@ class StepInDoubt(Record, frozen=True, tag=True):
     ``counted``: the attempt that left it unknown counts as one. ``sent``: False if the tool says that the request never
     left, which only its probe may know better. ``at_work``: the call continues in a thread, so an operator is asked at
     once. ``lost``: the process that made the call ended, or was silent for too long (in Temporal, where no
-    ``SagaResumed`` says so).
+    ``SagaResumed`` says so). ``raised``: the tool ended with an exception that is no statement of its own, so the call
+    is repeated once and no more.
     """
 
     step: str
@@ -218,6 +219,7 @@ class StepInDoubt(Record, frozen=True, tag=True):
     sent: bool = True
     at_work: bool = False
     lost: bool = False
+    raised: bool = False
 
 
 class CompensationRequested(Record, frozen=True, tag=True):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
-from saga_engine.core.images import reads_settle
+from saga_engine.core.images import guards_undo, reads_settle
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import CallState, Doubt
@@ -28,6 +28,8 @@ from saga_engine.plan.values import cut
 
 #: How often a probe that cannot tell is repeated before the next way to settle a doubt is used.
 MAX_PROBES: Final = 3
+#: How often a call may end with an exception that is no statement before the next way is used: it is repeated once.
+MAX_RAISED: Final = 2
 
 _AT_HAND: Final = "a saga is driven only with its tools at hand"
 
@@ -229,7 +231,8 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
     doubt = call.doubt
     assert doubt is not None, "nothing else is settled"
     key = state.plan.steps[index].key
-    again = call.tries < _budget(doubt, retry) and state.still_wanted(index, direction)
+    spent = direction == FORWARD and doubt.raised >= MAX_RAISED and not doubt.lost
+    again = call.tries < _budget(doubt, retry) and state.still_wanted(index, direction) and not spent
     # This call may be what ends the processes: not even its probe is asked again.
     if call.crashes >= state.plan.max_crashes:
         why = (
@@ -254,15 +257,17 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
         else:
             out.append(give_up(state, index, direction, now, error, unavailable=True))
     # Out of attempts, but the remote side still remembers the key when the deferred step is called again.
-    elif direction == FORWARD and _waits_for_key(state, index, spec, call, now):
+    elif direction == FORWARD and not spent and _waits_for_key(state, index, spec, call, now):
         error = call.error or ErrorInfo(error_code="no_answer", message="no answer came")
         out.append(_defer(state, index, now, error, in_doubt=True))
-    # The step is to be undone anyway, and its undo makes certain that no effect remains, whether there was one or not.
-    elif direction == FORWARD and state.backward and _blind_undo(state, index):
+    # The step is to be undone anyway, and its undo makes certain that no effect of its own remains, whether there was
+    # one or not (doubt-undo-by-key).
+    elif direction == FORWARD and state.backward and certain_undo(state, index):
         if not state.steps[index].undo_waits:
             out.append(intend(state, index, COMPENSATE, now))
-    # The tool prefers turning around to a question (doubt-undo-settles).
-    elif direction == FORWARD and _undo_settles(state, index, spec):
+    # The tool prefers turning around to a question (doubt-undo-settles); or the exception would have turned the saga
+    # around if it had been a refusal, which it probably is (doubt-raised-undone).
+    elif direction == FORWARD and _undo_settles(state, index, spec, doubt):
         out.append(r.CompensationRequested(at=now, step=key))
     # Nothing can tell: an operator can (crash-bare-write, doubt-person-happened, undo-lost-answer).
     else:
@@ -284,10 +289,19 @@ def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, no
     return _repeatable(spec, call, FORWARD, due, state.acting(index).timeout_s)
 
 
-def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
+def _undo_settles(state: State, index: int, spec: ToolSpec, doubt: Doubt) -> bool:
     """Whether turning around settles a doubt, because the undo makes certain that no effect remains."""
     may_turn = not (state.turns or state.session or state.past_pivot)
-    return spec.on_doubt == "undo" and may_turn and _blind_undo(state, index)
+    wanted = spec.on_doubt == "undo" or (doubt.raised > 0 and _failure_turns(state, index))
+    return wanted and may_turn and certain_undo(state, index)
+
+
+def _failure_turns(state: State, index: int) -> bool:
+    """Whether the saga would turn around if the step had failed: nothing else is to be tried or asked first."""
+    step, error = state.plan.steps[index], state.steps[index].forward.error
+    if state.plan.on_failure != "compensate" or state.next_way(index, unavailable=True):
+        return False
+    return not step.goes_on("" if error is None else error.error_code)
 
 
 def _probes(state: State, index: int, spec: ToolSpec, direction: Direction) -> int:
@@ -311,8 +325,16 @@ def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int,
     return spec.key_ttl_s is None or now - call.first_at + timeout_s * 1000 < spec.key_ttl_s * 1000
 
 
-def _blind_undo(state: State, index: int) -> bool:
+def certain_undo(state: State, index: int) -> bool:
+    """Whether the undo of a step in doubt makes certain that no effect of its own remains, and touches nothing else.
+
+    It names the call by its forward key, which nothing else ever had; or the value from before the call is known, and
+    the undo looks first (``core.images``). An undo by the caller's own params is not certain: if the call was refused
+    because such an object exists already, it would delete somebody else's (doubt-undo-by-own-params).
+    """
     if not state.owns(index) or (rollback := state.whole_rollback(index)) is None or rollback.needs_output:
         return False
     calls = (rollback, *rollback.then)
+    if not (guards_undo(state, index) or all(call.by_key for call in calls)):
+        return False
     return all(call.spec is not None and call.spec.tolerates_absence for call in calls)

@@ -42,6 +42,8 @@ and ends with it:
   ``max_attempts = 1`` (scenario ``crash-after-intent``).
 * ``repeat``: an operator wants the call repeated whatever is known of it. It is ``wanted`` until the next intent, and
   ``made`` from then on (scenario ``doubt-person-retry``).
+* ``raised``: how many attempts ended with an exception that is no statement of the tool. One repeat under the same key
+  may tell more; a second such end does not get a third (scenario ``doubt-raised``).
 
 An ``Approval`` is independent of that: it permits one exact call for a time, whether or not the call is in doubt (row
 22, scenarios ``approval-of-another-saga`` and ``approval-expired``).

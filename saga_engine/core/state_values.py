@@ -27,6 +27,7 @@ class Doubt(NamedTuple):
     sent: bool = False
     lost: bool = False
     repeat: Literal["", "wanted", "made"] = ""
+    raised: int = 0
 
 
 class Approval(NamedTuple):

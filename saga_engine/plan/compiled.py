@@ -161,6 +161,7 @@ class CompiledRollback:
     ``usual``: the params of the registered undo, if ``tool`` is that undo; None if it is another tool. ``absent``: the
     undo of a call that created what it would otherwise have changed. ``then``: the calls that follow it, in order.
     ``each``: it is called once for each item of this list (``undo_calls``). ``needs_output`` speaks of all its calls.
+    ``by_key``: it names what it undoes by the step's forward key, which nothing but that call ever had.
     """
 
     tool: str
@@ -175,6 +176,12 @@ class CompiledRollback:
     each: Params | None = None
     #: What the tool's declaration says of params and further calls, as JSON; empty: nothing, or the plan says it.
     declared: str = ""
+    by_key: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.by_key is None:  # whatever else takes the place of its params later, the binding stays what it is
+            places = getattr(self.params, "places", ())
+            self.by_key = any(place.source == "key" and not place.optional for place in places)
 
     def calls(self) -> Iterator[CompiledRollback]:
         """Every call of the undo, in order, and then those of the undo of a creation."""

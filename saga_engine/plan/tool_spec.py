@@ -64,6 +64,7 @@ class ToolSpec:
     is unknown.
     ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts compensation, if the step's undo
     tolerates absence and needs no output; ``ask``: an operator settles it.
+    ``says_refusals``: the declaration says which exceptions are refusals, or that the author has thought of them.
     ``undo_params``: what the undo is called with, if its parameters are not simply those of the output and the call;
     ``undo_each``: it is called once for each item of this list; ``undo_then``: the calls that follow it (``tool``,
     ``params``, ``each``).
@@ -103,6 +104,7 @@ class ToolSpec:
     compensates: bool = False
     tolerates_absence: bool = False
     on_doubt: OnDoubt = "ask"
+    says_refusals: bool = False
     remembers: bool = False
     last_good_s: float | None = None
     semantic: Semantic | None = None

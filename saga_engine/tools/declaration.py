@@ -174,6 +174,10 @@ def _refuse_bad_doubts(name: str, options: Mapping[str, Any]) -> None:
                 refuse(name, f"{option} names ToolError, which is the tool's own word", "raise another exception")
         if options[option] and options["effect"] == "read" and option == "unknown":
             refuse(name, "it reads, so nothing of it can be in doubt", "remove unknown, or declare effect='write'")
+    if options["raised"] not in (None, "unknown", "not-done"):
+        refuse(name, f"raised={options['raised']!r} has no meaning", "use 'unknown' or 'not-done'")
+    if options["raised"] is not None and options["effect"] == "read":
+        refuse(name, "it reads, so nothing of it can be in doubt", "remove raised, or declare effect='write'")
     both = set(options["not_done"]) & set(options["unknown"])
     if both:
         refuse(name, f"not_done and unknown both have {min(map(str, both))}", "one of them")

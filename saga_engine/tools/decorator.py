@@ -218,6 +218,7 @@ class Tool(PlainOptions, Generic[P, R]):
             compensates=self.compensates,
             tolerates_absence=self.tolerates_absence,
             on_doubt=self.on_doubt,
+            says_refusals=bool(self.not_done) or self.raised is not None,
             semantic=self.semantic,
             remembers=self.dedupe_ttl_s is not None,
             last_good_s=self.last_good_s,
@@ -280,6 +281,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
     ``not_done``, ``unknown``: exceptions (classes, or names as text) and HTTP statuses that mean that the call was not
     done, or that its outcome is unknown; docs/tools.md has the rule for all others.
+    ``raised``: what an exception means that is no statement of the tool. ``unknown`` (the default of a tool with a key
+    or a probe): the engine finds out; ``not-done``: what the tool's own module raises outright, not from another
+    exception nor while one is handled, says that the call was not done, and all others are unknown.
     ``failed``: a function that decides whether a result is an error: for an error it returns a true value, a message, a
     dict with the fields of ``ToolError``, or a ``ToolError``.
     ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts the saga's compensation, if the step's

@@ -1,9 +1,13 @@
-"""Rules for exceptions of writes that the tables of ``outcomes`` do not name: breakage or a deliberate error.
+"""Rules for exceptions of writes that the tables of ``outcomes`` do not name.
 
-An exception from *breakage* (a decode error, a ``KeyError``, a lack of memory) shows where the program stopped, and not
-whether the remote system carried out the request before that: the call may have happened. A *deliberate* exception (the
-tool's own classes, ``ValueError``, ``RuntimeError``) is the tool's statement that the call was not done. A tool's
-declaration (``not_done``, ``unknown``) takes precedence over both.
+An exception shows where the program stopped, and not whether the remote system carried out the request before that. Of
+a write with a key or a probe it is unknown, because the same key or the probe can find out. The exceptions are the
+tool's *statements*: ``ToolError``, what its declaration names (``not_done``), and with ``raised="not-done"`` what its
+own module raises outright.
+
+Of a bare write nothing can find out, and nobody would want to be asked about each ``ValueError("full")``. There an
+exception from *breakage* (a decode error, a ``KeyError``, a lack of memory) is unknown, and a *deliberate* one (the
+tool's own classes, ``ValueError``, ``RuntimeError``) counts as the statement that the call was not done.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ class NeverSent(ToolError):
 
 
 Declared = Literal["not-done", "unknown"]
+#: What an exception means that is no statement of the tool: with ``not-done`` its own module's count as statements.
+Raised = Literal["unknown", "not-done"]
 #: An entry of ``not_done`` and ``unknown``: a class, its name with or without the module, or an HTTP status.
 Sign = type[BaseException] | str | int
 
@@ -69,7 +75,8 @@ class ErrorRules:
 
     ``probed``: the tool has a probe, which settles everything but the tool's own statement. ``bare``: a second call
     could cause a second effect, and nothing would detect it. ``home``: the module of its function, whose classes are
-    its own. ``not_done``, ``unknown``: the declaration's classes and HTTP statuses.
+    its own. ``not_done``, ``unknown``: the declaration's classes and HTTP statuses. ``raised``: what an exception
+    means that is no statement; None: breakage is told from deliberate errors.
     """
 
     probed: bool = False
@@ -77,6 +84,16 @@ class ErrorRules:
     home: str = ""
     not_done: frozenset[Sign] = frozenset()
     unknown: frozenset[Sign] = frozenset()
+    raised: Raised | None = None
+
+    def says_refused(self, error: BaseException) -> bool:
+        """Whether the tool declares that what its own module raises outright was not done, and this is such an error.
+
+        Outright: not from another exception, nor while one is handled. Either could be the end of a call that happened.
+        """
+        if self.raised != "not-done" or error.__cause__ is not None or error.__context__ is not None:
+            return False
+        return _raised_in(error) == self.home
 
     def declared(self, error: BaseException, status: int | None) -> Declared | None:
         """The declared meaning of an exception: that of its status, else of the nearest of its classes."""
@@ -115,7 +132,14 @@ PLAIN: Final = ErrorRules()
 
 
 def rules_of(
-    function: Callable[..., Any], *, write: bool, keyed: bool, probed: bool, tolerates_absence: bool, signs: Any
+    function: Callable[..., Any],
+    *,
+    write: bool,
+    keyed: bool,
+    probed: bool,
+    tolerates_absence: bool,
+    signs: Any,
+    raised: Raised | None = None,
 ) -> ErrorRules:
     """The rules for a tool; ``signs`` are the pair of its ``not_done`` and ``unknown``."""
     while isinstance(function, functools.partial):
@@ -123,7 +147,9 @@ def rules_of(
     home = getattr(function, "__module__", None) or type(function).__module__
     bare = write and not (keyed or probed or tolerates_absence)
     not_done, unknown = signs
-    return ErrorRules(write and probed, bare, home, frozenset(not_done), frozenset(unknown))
+    if raised is None and (keyed or probed):
+        raised = "unknown"  # the same key, or the probe, finds out what an exception leaves open
+    return ErrorRules(write and probed, bare, home, frozenset(not_done), frozenset(unknown), raised if write else None)
 
 
 def _was_raised(error: BaseException) -> bool:
@@ -131,17 +157,24 @@ def _was_raised(error: BaseException) -> bool:
 
     ``int("soon")`` and ``datetime.strptime`` raise ``ValueError`` about an answer that cannot be read.
     """
+    if error.__traceback__ is None:
+        return True
+    module = _raised_in(error)
+    return bool(module) and module.partition(".")[0] not in _STANDARD
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module whose ``raise`` statement made the exception; an empty text if none did."""
     traceback = error.__traceback__
     if traceback is None:
-        return True
+        return ""
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     frame = traceback.tb_frame
-    if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _STANDARD:
-        return False
     from dis import opname
 
-    return opname[frame.f_code.co_code[traceback.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    raised = opname[frame.f_code.co_code[traceback.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    return str(frame.f_globals.get("__name__", "?")) if raised else ""
 
 
 def _was_killed(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
@@ -59,6 +60,7 @@ class Caller:
         "_late_s",
         "_max_bytes",
         "_redaction",
+        "_returned_rules",
         "_rules",
         "_wants_key",
         "_write",
@@ -80,7 +82,10 @@ class Caller:
             probed=tool.probe is not None,
             tolerates_absence=tool.tolerates_absence,
             signs=(tool.not_done, tool.unknown),
+            raised=tool.raised,
         )
+        # What the check of a result raises is raised after the call, whoever raises it.
+        self._returned_rules = replace(self._rules, raised="unknown") if self._rules.raised else self._rules
         self._context = signature.context
         self._wants_key = signature.wants_key
         self._coercions = signature.coercions
@@ -123,7 +128,7 @@ class Caller:
         try:
             said = self._failed(value)
         except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
-            return self._broken(error)
+            return outcome_of_error(error, write=self._write, rules=self._returned_rules)
         if not said and said != {}:
             outcome = outcome_of_value(value, self._max_bytes)
             return outcome if self._redaction is None else self._redacted(outcome, self._redaction)

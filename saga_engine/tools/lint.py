@@ -121,6 +121,7 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
             *_fillable(spec, catalog),
             *_restorable(spec, undoes=spec.name in undoing),
             *_settled(spec),
+            *_stated(spec, undoes=spec.name in undoing),
             *_output(spec, specs, undoes=spec.name in undoing),
         ]
         found += sorted(of_tool, key=lambda finding: rank[finding.severity])
@@ -225,6 +226,28 @@ def _settled(spec: ToolSpec) -> Iterator[Finding]:
             "accept an idempotency_key, set probe='…', or raise ToolError (or use not_done) if the call did not happen"
         )
         yield Finding(spec.name, "hint", "doubt-unsettled", message, hint)
+
+
+def refusals_unstated(spec: ToolSpec) -> bool:
+    """Whether each refusal of a tool that is a bare exception would ask an operator, and its author may not know."""
+    settles = spec.probe or spec.before or spec.says_refusals or _cancels_by_key(spec)
+    return spec.effect == "write" and spec.keyed and not settles
+
+
+def _cancels_by_key(spec: ToolSpec) -> bool:
+    calls = [spec.undo_params or {}, *(call.get("params") or {} for call in spec.undo_then)]
+    return all("$key" in params.values() for params in calls)
+
+
+def _stated(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
+    """An exception of a tool with a key is no refusal by itself; an undo that fails asks an operator in any case."""
+    if refusals_unstated(spec) and not undoes:
+        message = "an exception that is no ToolError leaves its call in doubt, so each such refusal asks an operator"
+        hint = (
+            "raise ToolError for refusals, name their classes in not_done, set raised='not-done' if its module raises "
+            "nothing after the call, set probe='…', or let the undo cancel by the key: undo_params={'ref': '$key'}"
+        )
+        yield Finding(spec.name, "warning", "refusals-unstated", message, hint)
 
 
 def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Iterator[Finding]:

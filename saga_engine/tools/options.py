@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from saga_engine.plan.tool_spec import After, BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic
-from saga_engine.tools.error_rules import Sign
+from saga_engine.tools.error_rules import Raised, Sign
 from saga_engine.tools.limits import ResourceKey
 
 #: Decides whether a result is an error: see :func:`saga_engine.tool`.
@@ -45,6 +45,7 @@ class ToolOptions(TypedDict, total=False):
     tolerates_absence: bool
     not_done: Iterable[Sign] | Sign
     unknown: Iterable[Sign] | Sign
+    raised: Raised | None
     failed: FailedCheck | None
     on_doubt: OnDoubt
     late_s: float | None
@@ -92,6 +93,7 @@ class PlainOptions:
     last_good_s: float | None = None
     compensates: bool = False
     tolerates_absence: bool = False
+    raised: Raised | None = None
     failed: FailedCheck | None = None
     on_doubt: OnDoubt = "ask"
     late_s: float | None = None

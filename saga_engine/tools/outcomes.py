@@ -1,11 +1,11 @@
 """Interprets an answer or an exception of a tool as *done*, *not done*, or *unknown*.
 
 The rule: *unknown* is never taken for *failed*. An error that leaves open whether the request reached the remote system
-(a time-out, a lost connection, a cancelled call, a server that failed while it worked) is unknown. So is breakage in a
-write (``error_rules``). A deliberate error is 'not done'. Errors that prove that the request was never sent are 'not
-done' and may be tried again. If the tool has a probe, it settles everything but a ``ToolError``. Libraries are
-recognised by the names of their exception classes, so none of them is imported. HTTP status codes are read from any
-exception that carries one.
+(a time-out, a lost connection, a cancelled call, a server that failed while it worked) is unknown. So is, of a write
+with a key or a probe, every exception that is no *statement* (``error_rules``); of a bare write only breakage is, and a
+deliberate error is 'not done'. Errors that prove that the request was never sent are 'not done' and may be tried again.
+If the tool has a probe, it settles everything but a statement. Libraries are recognised by the names of their exception
+classes, so none of them is imported. HTTP status codes are read from any exception that carries one.
 
 Sources: RFC 9110 sections 15.5, 15.6 and 10.2.3 (Retry-After); the exception lists of the libraries named below.
 """
@@ -15,9 +15,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -242,46 +243,71 @@ def outcome_of_error(error: BaseException, *, write: bool, rules: ErrorRules = P
     declared = rules.declared(error, status)
     if declared == "unknown":
         return Unknown(_info(error))
-    word, retryable = _word(error, write=write, rules=rules)
+    meaning = _meaning(error, write=write, rules=rules)
+    word, retryable = meaning.word, meaning.retryable
     if declared == "not-done":
         again = True if word == "never-left" else None if status is None else status in _PASSING_STATUS
         return NotDone(_info(error, again), retryable=again, retry_after_s=_retry_after(error))
-    if word == "unknown":
-        return Unknown(_info(error))
+    if not meaning.stated and rules.says_refused(error):
+        return NotDone(_info(error), once=rules.bare)
+    raised = not meaning.stated and rules.raised is not None
+    if raised or word == "unknown":
+        return Unknown(_info(error, False if raised and rules.probed else None), raised=raised)
     if rules.probed:
         # The probe knows the outcome better than an exception; the exception still decides about a retry.
         return Unknown(_info(error, bool(retryable)), sent=word != "never-left")
+    if not (write or meaning.stated):
+        retryable = True  # a read that raises is read again: it has no effect, and nobody said that it is useless
     # A call that may have had an effect in spite of the error is not repeated if nothing would detect a second one.
     once = rules.bare and word != "never-left"
     return NotDone(_info(error, retryable), retryable=retryable, retry_after_s=_retry_after(error), once=once)
 
 
-def _word(error: Exception, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None]:
-    """The meaning of an exception together with its causes, and whether a retry can help."""
-    word, retryable = _verdict(error, write=write, rules=rules)
-    if word != "not-done":
-        return word, retryable
+class _Meaning(NamedTuple):
+    """What an exception means, and whether a retry can help; ``None`` if it says neither.
+
+    ``stated``: a status, the tables or the declaration have its meaning, or that of the exception that it came from.
+    """
+
+    word: _Word
+    retryable: bool | None
+    stated: bool
+
+
+def _meaning(error: Exception, *, write: bool, rules: ErrorRules) -> _Meaning:
+    """The meaning of an exception together with its causes."""
+    meaning = _alone(error, write=write, rules=rules)
+    if meaning.word != "not-done":
+        return meaning
     for cause in _causes(error, implicit=write):
-        if isinstance(cause, ToolError) or rules.declared(cause, http_status(cause)) == "not-done":
+        if isinstance(cause, ToolError):
             break
+        if rules.declared(cause, http_status(cause)) == "not-done":
+            return meaning._replace(stated=True)
         if not isinstance(cause, Exception) or rules.declared(cause, http_status(cause)) == "unknown":
-            return "unknown", None
-        below, _ = _verdict(cause, write=write, rules=rules)
-        if below == "unknown":
-            return "unknown", None
-        if below == "never-left":
-            break  # The request of this cause was never sent, whatever the library's own causes say.
-    return word, retryable
+            return _Meaning("unknown", None, stated=True)
+        below = _alone(cause, write=write, rules=rules)
+        if below.word == "unknown":
+            return below
+        if below.word == "never-left":
+            # The request of this cause was never sent, whatever the library's own causes say.
+            return meaning._replace(stated=True)
+    return meaning
 
 
 def _outcome_of_group(group: BaseExceptionGroup[BaseException], *, write: bool, rules: ErrorRules) -> Outcome:
-    """Several errors at once: unknown if one of them is."""
+    """Several errors at once: unknown if one of them is.
+
+    What else the group did before one of its tasks raised is not known: nothing in it is raised outright.
+    """
+    if rules.raised is not None:
+        rules = replace(rules, raised="unknown")
     outcomes = [outcome_of_error(leaf, write=write, rules=rules) for leaf in _leaves(group)]
     if len(outcomes) == 1:
         return outcomes[0]
-    for outcome in outcomes:
-        if isinstance(outcome, Unknown):
-            return Unknown(outcome.error)
+    unknown = [outcome for outcome in outcomes if isinstance(outcome, Unknown)]
+    if unknown:
+        return Unknown(unknown[0].error, raised=all(outcome.raised for outcome in unknown))
     return NotDone(_info(group), once=rules.bare)
 
 
@@ -312,12 +338,12 @@ def _cause(error: BaseException, *, implicit: bool) -> BaseException | None:
     return error.__context__
 
 
-def _verdict(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None]:
-    """The meaning of one exception alone and whether a retry can help; ``None`` if it says neither."""
+def _alone(error: BaseException, *, write: bool, rules: ErrorRules) -> _Meaning:
+    """The meaning of one exception alone."""
     known = _foreseen(error, write=write, rules=rules)
     if known is not None:
-        return known
-    return ("unknown", None) if write and rules.broke(error) else ("not-done", None)
+        return _Meaning(*known, stated=True)
+    return _Meaning("unknown" if write and rules.broke(error) else "not-done", None, stated=False)
 
 
 def _foreseen(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None] | None:

@@ -16,10 +16,13 @@ from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
 from saga_engine.plan.tool_spec import After, BreakerPolicy, OnDoubt, RetryPolicy, Semantic
 from saga_engine.tools.declaration import KEPT_BY_EFFECT
 from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.error_rules import Raised
 from saga_engine.tools.options import LINKS
 from saga_engine.tools.registry import ToolRegistry
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
+#: Options that a glob brings only to the tools that may have them, by the effects of these.
+_BY_EFFECT: Final = {**KEPT_BY_EFFECT, "raised": "write"}
 #: Guards from the tool's author that ``false`` removes.
 _REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"})
 
@@ -52,6 +55,8 @@ class ToolChanges(TypedDict, total=False):
     ``false``: none. Through a glob it reaches only tools that read.
     ``not_done``, ``unknown``: names of exceptions and HTTP statuses that mean that the call was not done, or that its
     outcome is unknown: ``["shop.SoldOut", 503]``.
+    ``raised``: what an exception means that is no statement of the tool. With ``not-done`` one that its own module
+    raises outright is a refusal, with ``unknown`` none is. Through a glob it reaches only tools that write.
     ``sensitive``: parameters whose values no view shows, beside those of the tool's author.
     ``redact``: fields of the output that never reach the journal, beside those of the tool's author, as dotted paths:
     ``["card.number", "items.*.ssn"]``.
@@ -84,6 +89,7 @@ class ToolChanges(TypedDict, total=False):
     tolerates_absence: bool
     not_done: list[str | int]
     unknown: list[str | int]
+    raised: Raised
     on_doubt: OnDoubt
     late_s: float
     semantic: Semantic
@@ -217,7 +223,7 @@ def _changes(
     effect = changes.get("effect", tool.effect)
     for pattern in matching:
         for option, value in tables[pattern].items():
-            fits = KEPT_BY_EFFECT.get(option, effect) == effect or pattern == tool.name
+            fits = _BY_EFFECT.get(option, effect) == effect or pattern == tool.name
             if option == "effect" or not fits:
                 continue
             before = changes.get(option, getattr(tool, option, None))

@@ -88,10 +88,9 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         elif final:
             step["kind"] = "irreversible"
         elif not read and not semantic:
-            by_key = dice.random() < 0.5
             step["rollback"] = {
                 "tool": f"undo_{key}",
-                "params": {"ref": "$key" if by_key else f"$output.step_{key}.ref"},
+                "params": {"ref": undone_by(dice, key)},
                 "retry": {"max_attempts": dice.randint(1, 3), "base_s": 1, "max_s": 2},
             }
         if graph and index:
@@ -140,7 +139,19 @@ def make_fallbacks(dice: random.Random, key: str, *, read: bool, undone: bool) -
         return []
     fallback: dict[str, Any] = {"tool": f"alt_{key}"}
     if undone:
-        by_key = dice.random() < 0.5
-        params = {"ref": "$key" if by_key else f"$output.step_{key}.ref"}
-        fallback["rollback"] = {"tool": f"undo_alt_{key}", "params": params}
+        fallback["rollback"] = {"tool": f"undo_alt_{key}", "params": {"ref": undone_by(dice, key)}}
     return [fallback]
+
+
+def undone_by(dice: random.Random, key: str) -> str:
+    """What an undo names its object by: the key of the call, the caller's own word for it, or what the call returned."""
+    luck = dice.random()
+    return "$key" if luck < 0.4 else f"own-{key}" if luck < 0.5 else f"$output.step_{key}.ref"
+
+
+def undone_by_own_words(body: dict[str, Any]) -> set[str]:
+    """The undos of a plan that bind nothing: what they name may be anybody's."""
+    steps = body["steps"]
+    calls = [step["rollback"] for step in steps if "rollback" in step]
+    calls += [way["rollback"] for step in steps for way in step.get("fallback", ()) if "rollback" in way]
+    return {call["tool"] for call in calls if not str(call["params"].get("ref", "$")).startswith("$")}

@@ -140,10 +140,14 @@ LATER_MUTANTS: dict[str, Mutant] = {
     ),
     "turn around for an undo that cannot settle the doubt": rewrite(
         (
-            'return spec.on_doubt == "undo" and may_turn and _blind_undo(state, index)',
-            'return spec.on_doubt == "undo" and may_turn ',
+            "return wanted and may_turn and certain_undo(state, index)",
+            "return wanted and may_turn",
         )
     ),
+    "undo by the caller's own params for safety": rewrite(
+        ("guards_undo(state, index) or all(call.by_key for call in calls)", "True")
+    ),
+    "an exception that says nothing is repeated like a time-out": rewrite(("doubt.raised >= MAX_RAISED", "False")),
     "a call in doubt waits until its key is forgotten": rewrite(
         ("return _repeatable(spec, call, FORWARD, due,", "return True or (due,")
     ),

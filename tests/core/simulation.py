@@ -39,10 +39,10 @@ from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
-from tests.core.cases import SPARE, Catalog, make_case
+from tests.core.cases import SPARE, Catalog, make_case, undone_by_own_words
 from tests.core.simulated_guards import Guarded
 from tests.core.simulated_replanning import WRITTEN, Replanning
-from tests.core.world import Journal, Violation, World, key_sent_ms, place_of
+from tests.core.world import Journal, Violation, World, dump, exceptions_before, key_sent_ms, place_of
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
@@ -61,6 +61,7 @@ class Simulation(Guarded, Replanning):
         self.plan_body, self.catalog = self._case()
         self.plan = self._compile()
         self.world = self._world()(self.catalog)
+        self.world.by_own_words = undone_by_own_words(self.plan_body)
         self.journal = Journal()
         self.now = 1_000_000
         self.intended: set[tuple[int, str, int]] = set()
@@ -81,6 +82,7 @@ class Simulation(Guarded, Replanning):
         self.approved: dict[str, int] = {}
         #: When a guard first refused a call of a step, by the way that was used.
         self.held: dict[tuple[str, int], int] = {}
+        self.raising: set[tuple[str, str, str]] = set()  # calls that ended with an exception which says nothing
         self.inbox: list[Message] = []  # durable: a message leaves it in the append that answers it
 
     # --- what is simulated ---------------------------------------------------------------------------------------
@@ -364,6 +366,8 @@ class Simulation(Guarded, Replanning):
         self.world.leave_alone(step)
         self.world.knock(step, spec, key)
         luck = self.dice.random()
+        if (step, direction, spec.name) in self.raising and self.dice.random() < 0.6:
+            luck = 0.09 * self.trouble  # what raised once mostly raises again
         if direction == FORWARD and spec.remembers and not self.world.times and self.dice.random() < 0.2:
             self.world.elsewhere.add(step)
             return Done({"ref": f"ref-{step}"}, "deduplicated", "another")
@@ -377,11 +381,15 @@ class Simulation(Guarded, Replanning):
             # (Its request arrives now: the engine promises that the key is known as long as the time-out lasts.)
             self.world.at_work[step] = lambda now=self.now: self.world.apply(step, direction, spec, key, now)
             return Unknown(ErrorInfo("timeout", "its thread goes on"), at_work=True)
+        states = spec.keyed or spec.probe is not None  # of such tools an exception that says nothing is no refusal
         if luck < 0.10 * self.trouble:  # some of them, because the worker died that had the call
-            return Unknown(ErrorInfo("timeout", "no answer"), lost=luck < 0.06 * self.trouble)
+            raised = states and luck > 0.08 * self.trouble and self.raising.add((step, direction, spec.name)) is None
+            return Unknown(ErrorInfo("timeout", "no answer"), lost=luck < 0.06 * self.trouble, raised=raised)
         if luck < 0.25 * self.trouble:
             self.world.apply(step, direction, spec, key, self.now)
-            return Unknown(ErrorInfo("timeout", "no answer, but it happened"), lost=luck < 0.15 * self.trouble)
+            raised = states and luck > 0.19 * self.trouble and self.raising.add((step, direction, spec.name)) is None
+            error = ErrorInfo("timeout", "no answer, but it happened")
+            return Unknown(error, lost=luck < 0.15 * self.trouble, raised=raised)
         if luck < 0.40 * self.trouble:
             return NotDone(ErrorInfo("busy", "later"), retryable=True, definite=self.dice.random() < 0.5)
         if luck < 0.55 * self.trouble:
@@ -542,6 +550,10 @@ class Simulation(Guarded, Replanning):
 
     def _check_turn(self, state: State, effect: Any) -> None:
         """No step is undone while one that comes before it on the way back stands, or may stand, and is to be undone."""
+        if isinstance(effect, CallTool) and effect.direction == FORWARD and state.steps[effect.step].forward.doubt:
+            key = state.plan.steps[effect.step].key
+            if exceptions_before(self.journalled(), key) > 1:
+                raise Violation(f"{key}: called a third time after two exceptions that say nothing")
         if not isinstance(effect, CallTool) or effect.direction == FORWARD:
             return
         for other in self._after(state, effect.step):
@@ -563,24 +575,3 @@ class Simulation(Guarded, Replanning):
                     found[other] = None
                     stack.append(other)
         return list(found)
-
-
-def dump(state: State) -> dict[str, Any]:
-    """All of a state, comparable."""
-    out: dict[str, Any] = {}
-    for name in State.__slots__:
-        if name in ("plan", "input", "tools", "growth"):
-            continue
-        value = getattr(state, name)
-        if name == "steps":
-            value = [_dump_slots(step) for step in value]
-        elif isinstance(value, dict):
-            value = list(value.items())
-        out[name] = value
-    return out
-
-
-def _dump_slots(thing: Any) -> Any:
-    values = {name: getattr(thing, name) for name in type(thing).__slots__}
-    nested = {name for name, each in values.items() if name in ("forward", "undo") and hasattr(each, "__slots__")}
-    return {name: _dump_slots(each) if name in nested else each for name, each in values.items()}

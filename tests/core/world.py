@@ -8,6 +8,7 @@ from typing import Any
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD, AskPlanner
+from saga_engine.core.state import State
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog
 
@@ -27,6 +28,7 @@ class World:
     keys: dict[tuple[str, str], set[str]] = field(default_factory=dict)  # step and tool -> keys seen
     made_by: dict[str, str] = field(default_factory=dict)  # step -> the tool that made what stands
     elsewhere: set[str] = field(default_factory=set)  # steps whose effect another saga made
+    by_own_words: set[str] = field(default_factory=set)  # undos that name their object as anybody would
     at_work: dict[str, Any] = field(default_factory=dict)  # step -> what its call will still do, in a thread of ours
 
     def remembers(self, key: str, spec: ToolSpec, now: int) -> bool:
@@ -69,6 +71,8 @@ class World:
             self.made_by[step] = spec.name
             result = {"ref": f"ref-{step}"}
         else:
+            if spec.name in self.by_own_words and step not in self.made_by:
+                raise Violation(f"{step}: undone by the caller's own params, and it never happened: that was another's")
             if not self.standing.get(step) and not spec.tolerates_absence:
                 raise Violation(f"{step}: undone although nothing stands, and the undo does not tolerate that")
             if self.standing.get(step):
@@ -123,3 +127,39 @@ def place_of(effect: Any) -> tuple[Any, ...]:
     if isinstance(effect, AskPlanner):
         return ("planner", effect.step, effect.purpose)
     return (getattr(effect, "step", -1), getattr(effect, "direction", ""), effect.attempt)
+
+
+def exceptions_before(records: Iterable[r.AnyRecord], step: str) -> int:
+    """How many attempts of a call in doubt ended with an exception which says nothing, and nothing else came since."""
+    raised = 0
+    for record in records:
+        if isinstance(record, r.SagaResumed):
+            raised = 0  # perhaps its process died with it: that is settled by one more call
+        elif getattr(record, "step", "") != step or getattr(record, "direction", FORWARD) != FORWARD:
+            continue
+        elif isinstance(record, r.StepInDoubt):
+            raised = 0 if record.lost or not record.counted else raised + record.raised
+        elif isinstance(record, r.QuestionResolved | r.StepRetryScheduled | r.FallbackChosen | r.StepDeferred):
+            raised = 0
+    return raised
+
+
+def dump(state: State) -> dict[str, Any]:
+    """All of a state, comparable."""
+    out: dict[str, Any] = {}
+    for name in State.__slots__:
+        if name in ("plan", "input", "tools", "growth"):
+            continue
+        value = getattr(state, name)
+        if name == "steps":
+            value = [_dump_slots(step) for step in value]
+        elif isinstance(value, dict):
+            value = list(value.items())
+        out[name] = value
+    return out
+
+
+def _dump_slots(thing: Any) -> Any:
+    values = {name: getattr(thing, name) for name in type(thing).__slots__}
+    nested = {name for name, each in values.items() if name in ("forward", "undo") and hasattr(each, "__slots__")}
+    return {name: _dump_slots(each) if name in nested else each for name, each in values.items()}

@@ -25,8 +25,8 @@ OF_CALLS = [
         "an unknown error is 'not done'",
         (
             (
-                '    if word == "unknown":\n        return Unknown(_info(error))',
-                '    if word == "unknown":\n        return NotDone(_info(error))',
+                "return Unknown(_info(error, False if raised and rules.probed else None), raised=raised)",
+                "return NotDone(_info(error))",
             ),
         ),
         quick=True,
@@ -463,6 +463,17 @@ OF_CALLS = [
                 'if question.kind == "ask" and record.decision == "abort":  # whatever',
             ),
         ),
+    ),
+    # 87
+    Mutation(
+        "tests/engines/test_raised.py::test_no_door_takes_an_exception_for_a_refusal",
+        "an exception of a tool with a key is its refusal",
+        (("raised = not meaning.stated and rules.raised is not None", "raised = False"),),
+    ),
+    Mutation(
+        "tests/engines/test_raised.py::test_what_another_made_is_never_undone_for_safety",
+        "an undo by the caller's own params is made for safety",
+        (("guards_undo(state, index) or all(call.by_key for call in calls)", "True"),),
     ),
     # 81
     Mutation(

@@ -94,9 +94,13 @@ class World:
             raise ConnectionRefusedError("nobody listens")
         if word == "lost-before":
             raise ConnectionResetError("the line went dead before anything happened")
+        if word == "raises":
+            raise RuntimeError(detail)
         if word == "hang":
             await asyncio.Event().wait()
-        output = self._happens(tool, ctx, params, detail, read=read)
+        output = self._happens(tool, ctx, params, "" if word == "raises-after" else detail, read=read)
+        if word == "raises-after":
+            raise RuntimeError(detail)
         if word == "lost-after":
             raise ConnectionResetError("the line went dead after it happened")
         assert word == "done", f"no answer of a tool: {answer}"

@@ -50,7 +50,7 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
             calls.probe_lost(call)
         else:
             call.crashes += 1
-            call.doubt = Doubt(sent=True, lost=True, repeat=call.doubt.repeat if call.doubt else "")
+            call.doubt = (call.doubt or Doubt())._replace(sent=True, lost=True)
             call.called_at = 0  # the time of its end is unknown
         calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
     for question, alert in list(state.alerts.items()):

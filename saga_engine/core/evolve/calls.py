@@ -56,7 +56,7 @@ def intended(state: State, record: r.StepIntended) -> None:
     call.attempt = record.attempt
     call.tries += 1
     if call.doubt:
-        call.doubt = Doubt(call.doubt.sent, repeat="made" if call.doubt.repeat else "")
+        call.doubt = Doubt(call.doubt.sent, repeat="made" if call.doubt.repeat else "", raised=call.doubt.raised)
     call.called_at = record.at
     if not call.first_at:
         call.first_at = record.at
@@ -398,7 +398,8 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     call.crashes = call.crashes + 1 if record.lost else 0
     was = call.doubt or Doubt()
     # An attempt that was not made leaves the right to make it, even if only the death of an earlier one gave it.
-    call.doubt = Doubt(was.sent or record.sent, record.lost or not record.counted, was.repeat)
+    lost = record.lost or not record.counted
+    call.doubt = Doubt(was.sent or record.sent, lost, was.repeat, was.raised + record.raised)
     if not record.counted:
         _take_back(state, call, record)
     if record.at_work:

@@ -135,6 +135,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         undo=undo,
         probe=probe,
         tolerates_absence=tolerates_absence,
+        raised="unknown" if effect == "write" else None,  # its statuses say what is a refusal
         input_schema=schema,
         output_schema=output_schema,
         **options,

@@ -214,6 +214,7 @@ class McpServer:
                 **it.options,
                 "name": f"{self.name}.{it.name}",
                 "effect": it.effect,
+                "raised": "unknown" if it.effect == "write" else None,  # its manifest says what is a refusal
                 "keyed": it.key is not None or it.idempotent,
                 "key_ttl_s": it.key_ttl_s,
                 **it.images,
