@@ -48,7 +48,10 @@ def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest:
             [f"{server.name}.{each.tool}", each.change, ", ".join(each.fields), _described(server, each.tool)]
             for each in changed
         ]
-        drafts.append(drafted(server.name, pins, server.config.tools))
+        undos = {name: undo for name, undo in listing.undos.items() if name in pins and undo in pins}
+        if undos:
+            told[-1]["undos"] = undos
+        drafts.append(drafted(server.name, pins, server.config.tools, undos))
     if as_json:
         document({"servers": told, "dry_run": dry_run})
     elif manifest:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from saga_engine.settings import Settings
     from saga_engine.sources.mcp import McpServer
+    from saga_engine.sources.mcp.listing import Listing
     from saga_engine.sources.mcp.pins import Pins
     from saga_engine.tools.registry import ToolRegistry
 
@@ -45,11 +46,12 @@ def init(settings: Settings, words: Sequence[str], env: Sequence[str]) -> int:
         server = configured[name]
     else:
         raise typer.BadParameter(f"saga.toml has no server {name!r}: say how to start it, after --", param_hint="NAME")
-    pins, about = asyncio.run(_seen(server))
+    listing, about = asyncio.run(_seen(server))
+    pins = listing.tools
     known, _ = described_by(pins) if where else ("", [])
     described = {*server.config.tools, *(builtin(known)["tools"] if known else ())}
     parts = [heading(name, table, pins, f"{about}, {len(pins)} tools")] if where else []
-    drafted = draft(name, pins, described)
+    drafted = draft(name, pins, described, listing.undos)
     data("\n".join([*parts, *([drafted] if drafted else [])]).rstrip())
     left = len([tool for tool in pins if tool not in described])
     note(f"{len(pins)} tools, {left} to be described")
@@ -67,12 +69,12 @@ def _variables(env: Sequence[str]) -> dict[str, str]:
     return made
 
 
-async def _seen(server: McpServer) -> tuple[Pins, str]:
+async def _seen(server: McpServer) -> tuple[Listing, str]:
     """What a server lists, and what it is."""
     try:
-        pins = await server.listed()
+        listing = await server.listing()
         live = await server.connection().live()
-        return pins, f"{live.server or server.name}, protocol {live.protocol}"
+        return listing, f"{live.server or server.name}, protocol {live.protocol}"
     finally:
         await server.close()
 
@@ -119,10 +121,10 @@ async def _all(servers: Sequence[McpServer], registry: ToolRegistry) -> list[dic
 
     async def one(server: McpServer) -> dict[str, Any]:
         try:
-            pins, about = await _seen(server)
+            listing, about = await _seen(server)
         except ToolInvalid as error:
             return {"server": server.name, "about": "", "error": error.message, "tools": []}
-        return {"server": server.name, "about": about, "error": "", "tools": _rows(server, pins, registry)}
+        return {"server": server.name, "about": about, "error": "", "tools": _rows(server, listing.tools, registry)}
 
     return list(await asyncio.gather(*(one(server) for server in servers)))
 
@@ -166,7 +168,8 @@ def _gaps(  # noqa: PLR0917
     if spec.effect == "read":
         return gaps
     if spec.undo is None and spec.undo_absent is None and spec.name not in serving:
-        gaps.append("no undo: its effect stays")
+        asked = getattr(getattr(registry.get(spec.name), "function", None), "is_final", False)
+        gaps.append(f"no undo: its effect stays{', and each call is asked about' if asked else ''}")
     for name in (spec.undo, spec.undo_absent):
         tool = None if name is None else registry.get(name)
         if tool is not None and isinstance(tool.function, ByHand):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.sources.mcp.call import McpCall
+from saga_engine.sources.mcp.compensation import FIELD as COMPENSATION
 from saga_engine.sources.mcp.helpers import ByHand
 from saga_engine.sources.mcp.pins import Pins
 from saga_engine.sources.mcp.server import McpServer
@@ -48,16 +49,17 @@ def offered(tools: Iterable[AnyTool]) -> dict[str, Offered]:
     """
     listed = [(tool, *_names(tool)) for tool in tools if not is_helper(tool)]
     count = Counter(short for _, short, _ in listed)
+    names = {tool.name: long if count[short] > 1 or short.startswith(OWN) else short for tool, short, long in listed}
     found: dict[str, Offered] = {}
-    for tool, short, long in listed:
-        name = long if count[short] > 1 or short.startswith(OWN) else short
+    for tool, _, _ in listed:
+        name = names[tool.name]
         if name in found or name.startswith(OWN):
             raise SettingInvalid(
                 f"the gateway cannot offer {tool.name}: the name {name!r} is taken",
                 hint=f"names that begin with {OWN!r} are its own; give the server another name in saga.toml",
                 tool=tool.name,
             )
-        found[name] = _offer(name, tool)
+        found[name] = _offer(name, tool, names)
     return dict(sorted(found.items()))
 
 
@@ -86,12 +88,17 @@ def _server(tool: AnyTool) -> McpServer | None:
     return source if isinstance(source, McpServer) else None
 
 
-def _offer(name: str, tool: AnyTool) -> Offered:
+def _offer(name: str, tool: AnyTool, names: Mapping[str, str]) -> Offered:
     spec = tool.spec()
-    irreversible = spec.effect == "write" and spec.undo is None and spec.semantic in (None, "never")
+    undo = tool.undo if isinstance(tool.undo, str | None) else getattr(tool.undo, "name", "")
+    irreversible = spec.effect == "write" and undo is None and spec.semantic in (None, "never")
     server = _server(tool)
     pins = None if server is None else server.pins()
     declared = _of_spec(spec) if pins is None else _of_server(tool, spec, pins)
+    if irreversible:  # whatever its server says of it: a client asks its user before it calls such a tool
+        declared["annotations"] = {**declared.get("annotations", {}), "destructiveHint": True}
+    elif spec.effect == "write":
+        declared["_meta"] = {COMPENSATION: {"tool": names.get(undo or "")}}
     return Offered(name, tool.name, {"name": name, **declared}, irreversible, spec.effect == "read", pins is not None)
 
 

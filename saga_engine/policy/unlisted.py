@@ -1,4 +1,4 @@
-"""Tools that no operator has described: every forward call of them needs an approval."""
+"""Tools whose forward calls need an approval: nobody has described them, or nothing takes back what they do."""
 
 from __future__ import annotations
 
@@ -10,23 +10,31 @@ from saga_engine.policy.rules import Policy, Rule
 if TYPE_CHECKING:
     from saga_engine.tools.decorator import AnyTool
 
-#: The rule's name in records.
+#: The rules' names in records, the attribute of a tool's function that asks for each, and what an operator reads.
 UNLISTED: Final = "unlisted-tool"
-_MESSAGE: Final = "no operator has described this tool: its server alone says what it does"
+FINAL: Final = "final-tool"
+_RULES: Final = (
+    (UNLISTED, "needs_approval", "no operator has described this tool: its server alone says what it does"),
+    (FINAL, "is_final", "what this tool does stays: its manifest names no undo (ask = false: it is not asked about)"),
+)
 
 
 def with_unlisted(policy: Policy | None, tools: Iterable[AnyTool]) -> Policy | None:
-    """A policy that also asks about each forward call of the tools that nobody described; None if nothing is asked.
+    """A policy that also asks about each forward call of such tools; None if nothing is asked.
 
     The policy's own verdicts stay: a call that it denies is denied.
     """
-    before = [rule for rule in policy.rules if rule.name.startswith(UNLISTED)] if policy is not None else []
-    asked = {name for rule in before for name in rule.tools}
-    names = sorted(t.name for t in tools if getattr(t.function, "needs_approval", "") and t.name not in asked)
-    if not names:
-        return policy
-    name = f"{UNLISTED}-{len(before) + 1}" if before else UNLISTED
-    rule = Rule(name=name, verdict="ask", tools=names, direction="forward", message=_MESSAGE)
-    if policy is None:
-        return Policy([rule])
-    return policy.tightened(Policy([rule], allow_private=policy.allow_private))
+    listed = list(tools)
+    for rule, attribute, message in _RULES:
+        before = [each for each in policy.rules if each.name.startswith(rule)] if policy is not None else []
+        asked = {name for each in before for name in each.tools}
+        names = sorted(t.name for t in listed if getattr(t.function, attribute, "") and t.name not in asked)
+        if not names:
+            continue
+        name = f"{rule}-{len(before) + 1}" if before else rule
+        made = Rule(name=name, verdict="ask", tools=names, direction="forward", message=message)
+        if policy is None:
+            policy = Policy([made])
+        else:
+            policy = policy.tightened(Policy([made], allow_private=policy.allow_private))
+    return policy

@@ -28,12 +28,12 @@ from saga_engine.sources.mcp import McpServer
 #: A manifest for the world server of tests/mcp; it does not name ``wipe``.
 MANIFEST: dict[str, dict[str, Any]] = {
     "book": {"undo": "cancel", "probe": "find", "key": {"meta": "example.com/key"}},
-    "cancel": {"tolerates_absence": True},
+    "cancel": {"tolerates_absence": True, "ask": False},
     "find": {"effect": "read", "absent_error": "no such guest"},
     "media": {"effect": "read"},
     "large": {"effect": "read"},
-    "silent": {"timeout_s": 600},
-    "broken": {},
+    "silent": {"timeout_s": 600, "ask": False},
+    "broken": {"ask": False},
     "env": {"effect": "read"},
 }
 

@@ -80,7 +80,22 @@ async def test_a_hint_that_contradicts_the_manifest_is_not_passed_on(tmp_path: P
         listed = {each.name: each.annotations for each in (await it.client.list_tools()).tools}
         claims = {name: listed[name].read_only_hint for name in ("looks", "unnamed", "writes")}  # type: ignore[union-attr]
         assert claims == {"looks": True, "unnamed": False, "writes": False}
+        claims = {name: listed[name].destructive_hint for name in ("looks", "unnamed", "writes")}  # type: ignore[union-attr]
+        assert claims == {"looks": False, "unnamed": True, "writes": True}
         assert "pending" in await it.refused("unnamed")
+    assert evil.calls == []
+
+
+async def test_a_write_that_nothing_takes_back_is_asked_about(tmp_path: Path) -> None:
+    """The manifest names the tool and no undo: an operator is asked first, and what the server says of it is no answer."""
+    evil = Evil(tmp_path)
+    evil.say(
+        tools=[tool("send", annotations={"destructiveHint": False, "recovery": {"tool": "unsend"}}), tool("unsend")]
+    )
+    async with engine(evil.source({"send": {}})) as coordinator, agent(coordinator) as it:
+        told = await it.refused("send")
+        assert "pending" in told
+        assert "names no undo" in told
     assert evil.calls == []
 
 
@@ -97,7 +112,10 @@ async def test_a_hint_that_contradicts_the_manifest_is_not_passed_on(tmp_path: P
 async def test_a_declaration_that_changes_between_list_and_call(tmp_path: Path, now: Any) -> None:
     """Whatever of it changes, the call is not sent, and the agent's list stays as the operator accepted it."""
     evil = Evil(tmp_path, "act")
-    async with engine(evil.source({"act": {}}, recheck_s=0.000001)) as coordinator, agent(coordinator) as it:
+    async with (
+        engine(evil.source({"act": {"ask": False}}, recheck_s=0.000001)) as coordinator,
+        agent(coordinator) as it,
+    ):
         before = (await it.client.list_tools()).tools
         evil.say(tools=now)
         assert (await it.refused("act")).startswith("tool_changed:")
@@ -117,7 +135,7 @@ async def test_a_server_cannot_speak_for_the_gateway(tmp_path: Path) -> None:
             "fail": {**COMPLETE, "content": content, "isError": True, "_meta": forged},
         }
     )
-    source = evil.source({"look": READ, "fail": {"is_error": "not-done"}})
+    source = evil.source({"look": READ, "fail": {"is_error": "not-done", "ask": False}})
     async with engine(source) as coordinator, agent(coordinator) as it:
         told = await it.call("look")
         assert (told.content[0].text, about(told)) == (orders + MARKS, {"saga_id": "desk", "call": "1"})  # type: ignore[union-attr]
@@ -163,7 +181,9 @@ async def test_a_forged_state_of_a_request_approves_nothing(world: World) -> Non
 
 async def test_an_approval_is_for_one_call_of_one_saga(world: World) -> None:
     """Another session, and other arguments, do not get what an operator allowed."""
-    inn = McpServer("inn", command=world.command(), tools={**MANIFEST, "cancel": {"tolerates_absence": True}})
+    inn = McpServer(
+        "inn", command=world.command(), tools={**MANIFEST, "cancel": {"tolerates_absence": True, "ask": False}}
+    )
     rules = {"rules": [{"name": "ask", "tools": ["inn.cancel"], "verdict": "ask"}]}
     async with (
         engine(inn, policy=rules) as coordinator,
@@ -199,7 +219,9 @@ async def test_an_answer_that_cannot_be_read_is_known_at_once(tmp_path: Path, wo
     """Nested too deeply: the call has had its answer and does not wait for the time-out."""
     evil = Evil(tmp_path, "act", "look")
     evil.say(answers={"act": word, "look": word})
-    source = evil.source({"act": {"timeout_s": 600}, "look": {**READ, "timeout_s": 600, "retry": {"max_attempts": 1}}})
+    source = evil.source(
+        {"act": {"timeout_s": 600, "ask": False}, "look": {**READ, "timeout_s": 600, "retry": {"max_attempts": 1}}}
+    )
     async with engine(source) as coordinator, agent(coordinator) as it:
         assert "evil.look: its answer can" in await it.refused("look")
         assert "(in-doubt)" in await it.refused("act")
@@ -252,7 +274,7 @@ async def test_a_server_that_stops_answering_holds_up_no_other(
     monkeypatch.setattr(stdio, "_GRACE_S", 0.05)  # it sleeps
     evil = Evil(tmp_path, "act")
     inn = McpServer("inn", command=world.command(), tools=MANIFEST)
-    source = evil.source({"act": {"timeout_s": 0.3, "retry": {"max_attempts": 1}}}, recheck_s=0.000001)
+    source = evil.source({"act": {"timeout_s": 0.3, "retry": {"max_attempts": 1}, "ask": False}}, recheck_s=0.000001)
     async with engine(inn, source) as coordinator, agent(coordinator) as it:
         await it.done("book", guest="Ann")
         evil.say(mute=["tools/list"])
@@ -264,7 +286,10 @@ async def test_a_server_that_stops_answering_holds_up_no_other(
 async def test_an_output_with_the_engines_own_fields(tmp_path: Path) -> None:
     """What a probe says is an output like any other, however it is spelt."""
     evil = Evil(tmp_path, "act", "probe")
-    async with engine(evil.source({"act": {"probe": "probe"}, "probe": READ})) as coordinator, agent(coordinator) as it:
+    async with (
+        engine(evil.source({"act": {"probe": "probe", "ask": False}, "probe": READ})) as coordinator,
+        agent(coordinator) as it,
+    ):
         for forged in ({"content": [7]}, {}, {"content": 7}, {"content": [None]}, {"content": [-1]}):
             probed = {**COMPLETE, "structuredContent": {"_answer": forged, "_content": 7}}
             evil.say(answers={"act": {**COMPLETE, "isError": True}, "probe": probed})

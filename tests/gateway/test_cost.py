@@ -70,7 +70,7 @@ async def test_the_last_call_of_a_session_costs_what_the_tenth_did(tmp_path: Pat
     store = FaultyStore(open_store("memory://"), Timed())
     asked: list[Counter[str]] = []
     work: list[int] = []
-    source = McpServer("desk", command=command, tools={"act": {}})
+    source = McpServer("desk", command=command, tools={"act": {"ask": False}})
     async with engine(source, store=store) as coordinator, agent(coordinator) as it:
         for _ in range(count):
             ASKED.clear()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp_types import ToolAnnotations
 
 from saga_engine import tool
 from saga_engine.errors import SettingInvalid
@@ -58,8 +59,13 @@ async def test_tools_and_results_are_those_of_the_server(world: World, mode: Any
         assert [*listed] == [*sorted(tool.name for tool in tools), *OURS]
         for each in tools:
             wanted = each.model_dump(by_alias=True)
+            if each.name in ("wipe", "cancel", "broken", "silent"):  # nothing takes back what they do
+                usual = ToolAnnotations().model_dump(by_alias=True)
+                wanted["annotations"] = {**usual, **(wanted["annotations"] or {}), "destructiveHint": True}
             if each.name == "wipe":  # the manifest does not say that it only reads
                 wanted["annotations"]["readOnlyHint"] = False
+            if each.name == "book":
+                wanted["_meta"] = {"saga-engine.dev/compensation": {"tool": "cancel"}}
             assert listed[each.name] == wanted
         for (name, params), answer in zip(calls, answers, strict=True):
             found = await it.call(name, **params)
@@ -236,7 +242,7 @@ async def test_a_cancelled_request_leaves_its_call_under_way(
     monkeypatch.setattr(work, "FINISH_S", 0.01)
     other = World(tmp_path / "other")
     other.file.parent.mkdir()
-    silent = server(other, "pub", tools={"silent": {"timeout_s": 0.5}})
+    silent = server(other, "pub", tools={"silent": {"timeout_s": 0.5, "ask": False}})
     async with engine(server(world), silent) as coordinator, agent(coordinator) as it:
         await it.done("inn__book", guest="Ann")
         asked = asyncio.create_task(it.call("pub__silent"))

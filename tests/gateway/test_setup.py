@@ -30,6 +30,7 @@ effect = "read"
 absent_error = "no such guest"
 [mcp.inn.tools.broken]
 is_error = "not-done"
+ask = false
 """
 
 
@@ -125,7 +126,7 @@ def test_calls_are_tried_with_their_undos(world: World, capsys: pytest.CaptureFi
     assert "inn.book: undone" in told.out
     assert world.bookings == {}
     assert [each["name"] for each in world.calls] == ["find", "book", "cancel", "find"]
-    configure(world, TABLES.replace('undo = "cancel"', "") + rest)
+    configure(world, TABLES.replace('undo = "cancel"', "ask = false") + rest)
     assert run(["mcp", "check", "--try", "calls.json", "--store", "memory://"]) == 1
     told = capsys.readouterr()
     assert "inn.book: left" in told.out

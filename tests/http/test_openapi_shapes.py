@@ -456,3 +456,145 @@ paths:
 """
     (only,) = draft_tables(parse(text, "y.yaml")).tables
     assert (only.name, tomllib.loads(only.toml)["http"]["act"]["description"]) == ("act", "Act once")
+
+
+# --- shapes of published documents ---------------------------------------------------------------------------------
+
+
+def test_a_property_that_only_one_part_calls_read_only_may_be_sent() -> None:
+    """The part that declares it anew means it to be sent; it is not demanded, since the other part says otherwise."""
+    base = {
+        "type": "object",
+        "required": ["id", "type"],
+        "properties": {"id": {"type": "string", "readOnly": True}, "type": {"type": "string", "readOnly": True}},
+    }
+    kinds = [
+        {"allOf": [base, {"type": "object", "properties": {"type": {"type": "string", "enum": [kind]}, **more}}]}
+        for kind, more in (("mail", {}), ("phone", {"code": {"type": "integer"}}))
+    ]
+    body = {"type": "object", "required": ["it"], "properties": {"it": {"oneOf": kinds}}}
+    for sent in ({"type": "mail"}, {"type": "phone", "code": 1}, {}):
+        assert not findings(documented(body), {"it": sent})
+    assert findings(documented(body), {"it": {"type": "fax"}})
+
+
+def test_a_branch_whose_read_only_property_told_it_apart() -> None:
+    """Without it two branches fit, where the document means one."""
+    kinds = [
+        {"type": "object", "properties": {"kind": {"enum": [kind], "readOnly": True}, "name": {"type": "string"}}}
+        for kind in ("a", "b")
+    ]
+    body = {"type": "object", "required": ["it"], "properties": {"it": {"oneOf": kinds}}}
+    assert not findings(documented(body), {"it": {"name": "x"}})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+async def test_a_property_of_a_query_with_the_name_of_a_parameter(tmp_path: Path, turned: bool) -> None:
+    """A query has one value for a name: the parameter's own. The table says that the other one is left out."""
+    dates = {"name": "created", "in": "query", "style": "deepObject", "schema": {"type": "object"}}
+    fields = {"created": {"enum": ["asc", "desc"]}, "size": {"type": "integer"}}
+    order = {"name": "sort_by", "in": "query", "schema": {"type": "object", "properties": fields}}
+    document = documented(parameters=[order, dates] if turned else [dates, order])
+    (only,) = drafted(document).tables
+    assert only.without == (("an optional parameter whose name another one has", "created"),)
+    request = await sent(tmp_path, document, {"created": {"gt": "1"}, "size": 5})
+    assert request.query == "created%5Bgt%5D=1&size=5"
+
+
+async def test_an_object_of_alternatives_in_a_query(tmp_path: Path) -> None:
+    """Each property of each alternative is a parameter of its own."""
+    one_of = [
+        {"properties": {name: {"type": "string"}}, "required": [name], "additionalProperties": False}
+        for name in ("email", "user_id")
+    ]
+    parameter = {"name": "filter", "in": "query", "required": True, "schema": {"type": "object", "oneOf": one_of}}
+    request = await sent(tmp_path, documented(parameters=[parameter]), {"email": "a@b.example"})
+    assert request.query == "email=a%40b.example"
+
+
+@pytest.mark.parametrize(("where", "name", "spelt"), [("header", "X-Token", "x-token"), ("query", "token", "token")])
+def test_a_credential_that_is_a_parameter_as_well(where: str, name: str, spelt: str) -> None:
+    """It is filled with the secret, and no param of a plan takes its place."""
+    document = documented(parameters=[{"name": spelt, "in": where, "required": True, "schema": {"type": "string"}}])
+    document["components"]["securitySchemes"] = {"it": {"type": "apiKey", "in": where, "name": name}}
+    document["security"] = [{"it": []}]
+    found = table(document)
+    assert found["headers" if where == "header" else "query"] == {name: "$secret.IT"}
+    assert "params" not in found
+
+
+def test_a_parameter_that_is_declared_twice() -> None:
+    """It is one param."""
+    twice = [{"name": "q", "in": "query", "schema": {"type": "string"}}] * 2
+    assert [*table(documented(parameters=twice))["params"]] == ["q"]
+
+
+def test_variables_of_an_operations_own_server() -> None:
+    """A server without variables of its own has those of the document."""
+    document = documented(servers=[{"url": "https://{region}.example.com/v2"}])
+    document["servers"] = [{"url": "https://{region}.example.com", "variables": {"region": {"default": "eu"}}}]
+    assert table(document)["url"] == "https://eu.example.com/v2/things"
+
+
+async def test_a_path_is_written_as_its_style_says(tmp_path: Path) -> None:
+    """``label`` puts a point before the value, and ``matrix`` its name."""
+    for style, path in (("simple", "/things/a"), ("label", "/things/.a"), ("matrix", "/things/;id=a")):
+        parameter = {"name": "id", "in": "path", "required": True, "style": style, "schema": {"type": "string"}}
+        assert table(documented(path="/things/{id}", parameters=[parameter]))["url"].endswith(path.replace("a", "{id}"))
+
+
+def test_a_field_that_is_only_demanded() -> None:
+    """A call cannot be accepted without it, so it is a param, whatever its value is."""
+    body = {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}}}
+    assert not findings(documented(body), {"a": "x", "b": [1]})
+    assert findings(documented(body), {"a": "x"})
+
+
+@pytest.mark.parametrize(
+    ("servers", "url"),
+    [
+        (["/v1", "https://api.example.com/v1"], "https://api.example.com/v1"),
+        (["wss://api.example.com", "https://api.example.com"], "https://api.example.com"),
+        (["http://api.example.com", "https://api.example.com"], "https://api.example.com"),
+        (["http://localhost:8080", "https://api.example.com"], "http://localhost:8080"),
+    ],
+)
+def test_the_first_server_whose_address_is_whole(servers: list[str], url: str) -> None:
+    """A relative one needs the address of the document; TLS comes before its lack, on the same host."""
+    document = documented()
+    document["servers"] = [{"url": each} for each in servers]
+    assert table(document)["url"] == f"{url}/things"
+
+
+def test_a_variable_of_a_server_without_a_value() -> None:
+    """One of those that are listed will do; without any the operation is left out, and the reason names it."""
+    document = documented()
+    document["servers"] = [{"url": "https://{r}.example.com", "variables": {"r": {"enum": ["eu", "us"]}}}]
+    assert table(document)["url"] == "https://eu.example.com/things"
+    document["servers"] = [{"url": "https://{tenant}.example.com"}]
+    (left,) = drafted(document).left_out
+    assert "the host of its server has {tenant}" in left.why
+
+
+@pytest.mark.parametrize("name", ["2fa-enable", "7", "3DSecure"])
+def test_a_name_that_begins_with_a_digit(name: str) -> None:
+    """The operation is drafted, under a name that plans can write."""
+    document = documented()
+    document["paths"]["/things"]["post"]["operationId"] = name
+    (only,) = drafted(document).tables
+    assert only.name.startswith("post_")
+
+
+def test_a_header_that_nobody_can_send() -> None:
+    """An optional one is left out by name; an operation that needs it has no table."""
+    header = {"name": "X Trace:", "in": "header", "schema": {"type": "string"}}
+    (only,) = drafted(documented(parameters=[header])).tables
+    assert only.without == (("an optional header that cannot be sent", "X Trace:"),)
+    (left,) = drafted(documented(parameters=[{**header, "required": True}])).left_out
+    assert "X Trace:" in left.why
+
+
+@pytest.mark.parametrize("version", ["3.0.0", "3.1.1", "3.2.0"])
+def test_versions(version: str) -> None:
+    """A newer document says what an older one can say in the same words."""
+    assert drafted({**documented(), "openapi": version}).tables

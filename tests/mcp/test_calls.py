@@ -321,7 +321,7 @@ async def test_the_manifest_says_what_an_undo_is_called_with(world: World) -> No
     """``undo_params``, ``undo_each`` and ``undo_then`` are the params and calls of the undo, by the tools' short names."""
     booking = {"id": "$output.id"}
     undo = {"undo": "cancel", "undo_params": booking, "undo_then": [{"tool": "cancel", "params": booking}]}
-    tools = {**MANIFEST, "book": undo, "broken": {"is_error": "not-done"}}
+    tools = {**MANIFEST, "book": undo, "broken": {"is_error": "not-done", "ask": False}}
     plan = {"steps": [*BOOKED["steps"], {"step_id": 2, "tool": "inn.broken", "kind": "pivot"}]}
     result = await run(world.server({}, tools), plan)
     assert (result.status, world.bookings) == ("COMPENSATED", {})
@@ -336,7 +336,7 @@ async def test_what_a_server_changed_is_read_before_and_after(world: World) -> N
     tools = {
         **MANIFEST,
         "book": {"undo": "cancel", "before": "find", "undo_absent": "cancel"},
-        "broken": {"is_error": "not-done"},
+        "broken": {"is_error": "not-done", "ask": False},
     }
     plan = {"steps": [*BOOKED["steps"], {"step_id": 2, "tool": "inn.broken", "kind": "pivot"}]}
     result = await run(world.server({}, tools), plan)

@@ -14,7 +14,9 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.core.effects import Done
 from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.sources.mcp import McpServer, mcp_servers
+from saga_engine.sources.mcp.compensation import claimed_undo, undo_among
 from saga_engine.sources.mcp.draft import draft
 from saga_engine.sources.mcp.pins import PinnedTool, changes, read_pins, write_pins
 from saga_engine.sources.mcp.templates import Template, Unfillable
@@ -355,3 +357,84 @@ def test_a_manifest_in_a_file_is_completed_by_the_table(tmp_path: Path) -> None:
     tool = registry.get("inn.get")
     assert tool is not None
     assert tool.resource == "of-inn"
+
+
+# --- undos that servers name --------------------------------------------------------------------------------------
+
+
+CLAIMS: list[tuple[dict[str, Any], str]] = [
+    ({"annotations": {"x-compensation-pair": "cancel"}}, "cancel"),
+    ({"annotations": {"recovery": {"tool": "cancel", "arguments": {"id": "$.id"}}}}, "cancel"),
+    ({"annotations": {"recovery": {"type": "compensate", "compensation": {"name": "cancel"}}}}, "cancel"),
+    ({"annotations": {"recovery": "cancel"}}, "cancel"),
+    ({"annotations": {"compensatedBy": ["cancel"]}}, "cancel"),
+    ({"annotations": {"undoTool": "cancel"}}, "cancel"),
+    ({"annotations": {"reverseHint": {"description": "find", "tool": "cancel"}}}, "cancel"),
+    ({"_meta": {"saga-engine.dev/compensation": {"tool": "cancel"}}}, "cancel"),
+    ({"_meta": {"com.example/rollback": "cancel"}}, "cancel"),
+    ({"_meta": {"com.example/inverse_tool": {"name": "cancel"}}}, "cancel"),
+    ({"_meta": {"com.example/rolledBackBy": "cancel"}}, ""),
+    ({"annotations": {"recovery": {"tool": "nowhere"}}}, ""),
+    ({"annotations": {"recovery": {"tool": "book"}}}, ""),
+    ({"annotations": {"recovery": 7}, "_meta": {"undo": None}}, ""),
+    ({"annotations": {"compensates": "cancel"}}, ""),
+    ({"annotations": {"category": "cancel"}, "_meta": {"related": "cancel"}}, ""),
+    ({"annotations": {"recovery": {"a": {"b": {"c": {"d": {"e": {"tool": "cancel"}}}}}}}}, ""),
+    ({"_meta": {"saga-engine.dev/compensation": {"tool": None}}}, ""),
+]
+
+
+@pytest.mark.parametrize(("declared", "undo"), CLAIMS)
+def test_a_server_may_name_the_undo_of_its_tool(declared: dict[str, Any], undo: str) -> None:
+    """Whatever the field is called that says so; it counts if it names another tool of the same list."""
+    assert undo_among(claimed_undo(declared), "book", ["book", "cancel", "find"]) == undo
+
+
+@pytest.mark.parametrize("legacy", [True, False], ids=["2025-11-25", "2026-07-28"])
+def test_an_undo_that_a_server_names_is_for_the_operator_to_confirm(tmp_path: Path, legacy: bool) -> None:
+    """``accept --manifest`` prints it as a field to be checked, and nothing undoes by it before it is in ``saga.toml``."""
+    world = World(tmp_path)
+    claim = {"annotations": {"readOnlyHint": False, "recovery": {"tool": "cancel"}}}
+    world.file.with_suffix(".listing").write_text(json.dumps([{"name": "reserve", "inputSchema": OBJECT, **claim}]))
+    config = f"[mcp.inn]\ncommand = {json.dumps(world.command(legacy=legacy))}\n"
+    (tmp_path / "saga.toml").write_text(config)
+    code, told, _ = saga(tmp_path, "tools", "accept", "inn", "--json")
+    assert (code, json.loads(told)["servers"][0]["undos"]) == (0, {"reserve": "cancel"})
+    accepted = McpServer("inn", command=world.command(legacy=legacy), lock=tmp_path / "saga.mcp.json")
+    assert {tool.undo for tool in accepted.tools()} == {None}
+    code, tables, _ = saga(tmp_path, "tools", "accept", "inn", "--manifest")
+    assert 'undo = "cancel"        # the server says so: check it' in tables
+    assert tomllib.loads(tables)["mcp"]["inn"]["tools"]["reserve"]["undo"] == "cancel"
+    (confirmed,) = mcp_servers(tomllib.loads(config + tables)["mcp"], base=tmp_path, source="saga.toml")
+    assert {tool.name: tool.undo for tool in confirmed.tools()}["inn.reserve"] == "inn.cancel"
+
+
+# --- what stays ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "asks"),
+    [
+        ({}, True),
+        ({"undo": "get"}, False),
+        ({"semantic": "ask"}, False),
+        ({"semantic": "never"}, True),
+        ({"effect": "read"}, False),
+        ({"ask": False}, False),
+        ({"undo": "get", "ask": True}, True),
+        ({"effect": "read", "ask": True}, True),
+    ],
+)
+def test_a_write_that_nothing_takes_back_is_asked_about(table: dict[str, Any], asks: bool) -> None:
+    """An operator approves each forward call of it, unless the manifest says ``ask = false``."""
+    made = server(tools={"wipe": table, "get": {"effect": "read"}})
+    made._pins = {"get": pinned(), "wipe": pinned("wipe")}
+    policy = with_unlisted(None, made.tools())
+    rules = [] if policy is None else [(rule.name, rule.tools, rule.verdict, rule.direction) for rule in policy.rules]
+    assert rules == ([("final-tool", ("inn.wipe",), "ask", "forward")] if asks else [])
+
+
+def test_ask_is_true_or_false() -> None:
+    """Any other value is refused with its field."""
+    with pytest.raises(SettingInvalid, match="ask"):
+        server(tools={"get": {"ask": "never"}})

@@ -32,7 +32,7 @@ OF_SOURCES = [
     Mutation(
         "tests/mcp/test_calls.py::test_a_hint_makes_nothing_harmless",
         "nobody is asked about a tool without a manifest",
-        (("    if not names:\n        return policy", "    if names or not names:\n        return policy"),),
+        (("        if not names:\n            continue", "        if names or not names:\n            continue"),),
     ),
     Mutation(
         "tests/mcp/test_calls.py::test_without_key_and_probe_an_operator_is_asked",

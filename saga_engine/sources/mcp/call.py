@@ -68,6 +68,8 @@ class McpCall:
         self._it = manifest
         #: Why every forward call needs an operator's approval; empty if none does.
         self.needs_approval = "" if manifest.listed else f"the manifest of [mcp.{server.config.name}] does not name it"
+        #: Whether every forward call needs one because what it does stays.
+        self.is_final = manifest.listed and manifest.is_final
         self.__name__ = f"{server.config.name}.{manifest.name}"
 
     def __eq__(self, other: object) -> bool:

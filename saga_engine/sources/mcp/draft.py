@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from saga_engine.errors import SettingInvalid
@@ -70,12 +71,15 @@ def described_by(pins: Pins) -> tuple[str, list[str]]:
     return "", []
 
 
-def draft(server: str, pins: Pins, described: Collection[str]) -> str:
-    """The tables as TOML, each of which loads; an empty text if every tool is described."""
+def draft(server: str, pins: Pins, described: Collection[str], undos: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The tables as TOML, each of which loads; an empty text if every tool is described.
+
+    ``undos``: by tool, the one that takes back what it does, as the server says.
+    """
     made: list[str] = []
     for name in sorted(pins):
         if name not in described:
-            table = "\n".join(_table(server, pins[name], pins))
+            table = "\n".join(_table(server, pins[name], pins, undos.get(name, "")))
             why = _loads(server, table)
             made.append(table if not why else f"# No table for {printable(name, 100)}: {printable(why, 200)}\n")
     return "\n".join(made)
@@ -101,7 +105,7 @@ def _key(name: str) -> str:
     return " ".join(word.lower().rstrip("s") for word in _WORD.findall(name))
 
 
-def _table(server: str, tool: PinnedTool, pins: Pins) -> Iterator[str]:
+def _table(server: str, tool: PinnedTool, pins: Pins, claimed: str) -> Iterator[str]:
     first = tool.description.strip().split("\n", 1)[0]
     yield f"[mcp.{server}.tools.{key(tool.name)}]"
     if first:
@@ -113,10 +117,14 @@ def _table(server: str, tool: PinnedTool, pins: Pins) -> Iterator[str]:
         yield ""
         return
     yield 'effect = "write"'
-    back = back_of(tool.name, pins)
-    yield f"# undo = {value(back or '…')}           # the tool that takes it back" + (
-        ": a guess by its name" if back else ""
-    )
+    if claimed:
+        back = claimed if usable_name(server, claimed) else _other_name(server, claimed, pins)
+        yield f"undo = {value(back)}        # the server says so: check it"
+    else:
+        back = back_of(tool.name, pins)
+        yield f"# undo = {value(back or '…')}           # the tool that takes it back" + (
+            ": a guess by its name" if back else ""
+        )
     look = _renamed(tool.name, pins, lambda verb: _LOOK if verb in _BACK else ())
     if look:
         yield f"# probe = {value(look)}           # the tool that tells whether it happened: a guess by its name"

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from saga_engine.plan.values import printable
+from saga_engine.sources.mcp.compensation import claimed_undo, undo_among
 from saga_engine.sources.mcp.pins import PinnedTool
 
 if TYPE_CHECKING:
@@ -26,10 +27,14 @@ _REASON_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The tools of a server by name. ``unreadable``: those that it lists and that cannot be read, with the reason."""
+    """The tools of a server by name. ``unreadable``: those that it lists and that cannot be read, with the reason.
+
+    ``undos``: by tool, the one that takes back what it does, as the server says.
+    """
 
     tools: Mapping[str, PinnedTool] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    undos: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sieve:
@@ -39,6 +44,8 @@ class Sieve:
         self._inner = inner
         #: The tools that were taken out, with the reason.
         self.taken_out: dict[str, str] = {}
+        #: What the others say of their undos, in fields that the SDK does not keep.
+        self.claims: dict[str, list[str]] = {}
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message."""
@@ -80,6 +87,8 @@ class Sieve:
                 shown = printable(name, 100) if isinstance(name, str) and name else f"no. {at + 1}"
                 self.taken_out[shown] = why
             else:
+                if claimed := claimed_undo(entry):
+                    self.claims[entry["name"]] = claimed
                 yield entry
 
 
@@ -110,6 +119,7 @@ async def list_tools(session: ClientSession, sieve: Sieve) -> Listing:
     from mcp_types import PaginatedRequestParams
 
     sieve.taken_out.clear()
+    sieve.claims.clear()
     found: dict[str, PinnedTool] = {}
     twice: dict[str, str] = {}
     cursor: str | None = None
@@ -125,4 +135,5 @@ async def list_tools(session: ClientSession, sieve: Sieve) -> Listing:
             break  # a server that repeats a cursor has no more
         asked.add(cursor)
     tools = {name: tool for name, tool in found.items() if name not in twice}
-    return Listing(tools, {**sieve.taken_out, **twice})
+    undos = {name: undo for name, claimed in sieve.claims.items() if (undo := undo_among(claimed, name, tools))}
+    return Listing(tools, {**sieve.taken_out, **twice}, undos)

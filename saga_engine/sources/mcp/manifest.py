@@ -53,7 +53,8 @@ class ToolManifest:
     nothing more. ``is_error``: what an answer with ``isError`` means; ``refusals``: how the text of one begins that
     means 'not done' in any case. ``absent_error``: a part of such an answer's text that means 'there is nothing'.
     ``absent_output``: the output that means the same. ``images``: the options of a tool whose value another one reads.
-    ``helper``: how the tool calls one of the server's. ``listed``: whether the operator names the tool at all.
+    ``helper``: how the tool calls one of the server's. ``ask``: whether an operator approves each forward call; None:
+    if nothing takes it back. ``listed``: whether the operator names the tool at all.
     """
 
     name: str
@@ -72,7 +73,15 @@ class ToolManifest:
     images: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     helper: Helper | None = None
+    ask: bool | None = None
     listed: bool = True
+
+    @property
+    def is_final(self) -> bool:
+        """Whether an operator is asked before a call, because nothing takes it back and nobody said not to ask."""
+        if self.ask is not None or self.helper is not None:
+            return bool(self.ask)
+        return self.effect == "write" and self.undo is None and self.options.get("semantic") in (None, "never")
 
     def links(self) -> dict[str, str | None]:
         """The other tools that it names, by role."""
@@ -242,9 +251,17 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
         images=image_options(it),
         options={"timeout_s": timeout_s, **_given(shared_options(it))},
         helper=helper,
+        ask=None if helps else _ask(it),
     )
     it.end()
     return made
+
+
+def _ask(it: Fields) -> bool | None:
+    given = it.any("ask")
+    if not isinstance(given, bool | None):
+        it.refuse("ask", f"must be true or false, not {given!r}")
+    return given
 
 
 def usable_name(server: str, name: str) -> bool:

@@ -76,9 +76,11 @@ class McpToolTable(McpCallTable):
     """What the operator says of one tool of a server.
 
     ``name``: its name in plans, after that of the server and a dot; by default the server's name of it.
+    ``ask``: whether an operator must approve each forward call; by default those of a write without an undo.
     """
 
     name: str | None = None
+    ask: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 #: Words that two parts may both have; where their values differ, both stand in an ``allOf``.
 _BOTH: Final = ("oneOf", "anyOf", "pattern", "multipleOf", "not")
+#: The word for a property that one part calls read only, and another one declares without saying so: it may be sent.
+PARTLY: Final = "x-saga-partly-read-only"
 _TYPES: Final = {"number": {"integer", "number"}}
 
 
@@ -51,7 +53,7 @@ def _names(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _properties(first: Any, second: Any) -> Any:
     if not isinstance(first, Mapping) or not isinstance(second, Mapping):
         return first if isinstance(first, Mapping) else second
-    both = {name: _each(first[name], second[name]) for name in first if name in second}
+    both = {name: _property(first[name], second[name]) for name in first if name in second}
     return {**first, **second, **both}
 
 
@@ -60,6 +62,13 @@ def _each(first: Any, second: Any) -> Any:
     if first == second or second is True:
         return first
     return second if first is True else {"allOf": [first, second]}
+
+
+def _property(first: Any, second: Any) -> Any:
+    """A property that both parts have; ``PARTLY`` says that one of them alone calls it read only."""
+    made = _each(first, second)
+    only = [isinstance(each, Mapping) and each.get("readOnly") is True for each in (first, second)]
+    return {**made, PARTLY: True} if isinstance(made, Mapping) and only[0] != only[1] else made
 
 
 def _types(first: Any, second: Any) -> Any:

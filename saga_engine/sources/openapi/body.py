@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from saga_engine.sources.openapi.all_of import texts
 from saga_engine.sources.openapi.document import Document, Operation, mapping
-from saga_engine.sources.openapi.request import NotDeclarable, Request, is_json, request_without_body
+from saga_engine.sources.openapi.request import (
+    NotDeclarable,
+    Request,
+    is_json,
+    properties_of,
+    request_without_body,
+)
 from saga_engine.sources.openapi.schemas import Schemas, kinds_of
 
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -76,6 +82,7 @@ def _fields(document: Document, given: Mapping[str, Any], schema: Mapping[str, A
     if not properties or open_ or any(word in schema for word in ("oneOf", "anyOf", "allOf")):
         return None
     shown = {str(name) for example in _examples(document, given) for name in mapping(example)}
+    shown |= set(texts(schema.get("required")))
     return {
         **{str(name): mapping(each) for name, each in properties.items()},
         **{name: {} for name in sorted(shown) if name not in properties},
@@ -94,10 +101,7 @@ def _examples(document: Document, given: Mapping[str, Any]) -> Iterator[Any]:
 def _add_form(given: Mapping[str, Any], made: Request, schemas: Schemas, *, needed: bool) -> None:
     """A form has a field for each property. A value that is not plain is written as the document's encoding says."""
     schema = schemas.given(given.get("schema"))
-    choices = [mapping(each.get("properties")) for word in ("allOf", "anyOf", "oneOf") for each in schema.get(word, ())]
-    fields: dict[str, Any] = {}
-    for each in (mapping(schema.get("properties")), *choices):
-        fields = {**each, **fields}
+    fields = properties_of(schema)
     if not fields:
         _without(made, "a form", "the document names no field of it", needed=needed)
         return

@@ -19,7 +19,7 @@ from saga_engine.plan.values import printable
 from saga_engine.sources.openapi.files import Files, Read, Unread, loaded
 
 _METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
-_SERVED: Final = re.compile(r"3\.[01](?:\.|$)")
+_SERVED: Final = re.compile(r"3\.[012](?:\.|$)")
 #: How many references in a row lead to one object; more go in a circle.
 _REFS: Final = 32
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
@@ -121,16 +121,34 @@ class Document:
         return there if here and there != here else ""
 
     def _address(self, servers: tuple[Any, ...]) -> str:
-        first = mapping(servers[0]) if servers else {}
-        variables = mapping(first.get("variables"))
-        url = _VARIABLE.sub(
-            lambda name: str(mapping(variables.get(name[1])).get("default", name[0])), str(first.get("url", "/"))
+        """The first server whose address is whole; one over TLS, if there is one of the same host."""
+        found = [url for each in servers or ({},) if (url := self._url(mapping(each)))]
+        host = urlsplit(found[0]).hostname if found else None
+        return next(
+            (url for url in found if urlsplit(url).scheme == "https" and urlsplit(url).hostname == host),
+            found[0] if found else "",
         )
+
+    def _url(self, server: Mapping[str, Any]) -> str:
+        variables = {**self._shared_variables(), **mapping(server.get("variables"))}
+
+        def value(found: re.Match[str]) -> str:
+            variable = mapping(variables.get(found[1]))
+            listed = variable.get("enum")
+            first = listed[0] if isinstance(listed, list) and listed else found[0]
+            return str(variable.get("default", first))
+
+        url = _VARIABLE.sub(value, str(server.get("url", "/")))
         try:
             url = urljoin(self._source, url) if urlsplit(self._source).scheme in ("http", "https") else url
-            return url.rstrip("/") if urlsplit(url).scheme in ("http", "https") else ""
+            split = urlsplit(url)
+            return url.rstrip("/") if split.scheme in ("http", "https") and split.hostname else ""
         except ValueError:
             return ""
+
+    def _shared_variables(self) -> Mapping[str, Any]:
+        """The variables of the document's first server: an operation's own server may use them without saying so."""
+        return mapping(mapping(next(iter(self._servers()), None)).get("variables"))
 
     def security(self, operation: Operation) -> list[dict[str, Mapping[str, Any]]]:
         """The alternatives of an operation, each with its schemes by name; none if it needs no credentials."""
@@ -158,7 +176,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def parse(text: str, source: str, read: Read | None = None) -> Document:
     """A document from JSON or YAML. ``read`` reads the other files that it refers to; without it none is read.
 
-    Raises ``SettingInvalid`` if it is neither, if it is no OpenAPI document of version 3.0 or 3.1, or if it is YAML and
+    Raises ``SettingInvalid`` if it is neither, if it is no OpenAPI document of version 3.0 to 3.2, or if it is YAML and
     PyYAML is not installed.
     """
     root = loaded(text, source)
@@ -174,7 +192,7 @@ def parse(text: str, source: str, read: Read | None = None) -> Document:
     if not isinstance(version, str) or not _SERVED.match(version):
         raise SettingInvalid(
             f"{source} is no OpenAPI document that can be read: its field openapi is {version!r}",
-            hint="versions 3.0 and 3.1 are read",
+            hint="versions 3.0, 3.1 and 3.2 are read",
             source=source,
         )
     return Document(root, source, read)

@@ -116,6 +116,7 @@ def _names(operations: Sequence[Operation]) -> list[str]:
     for operation in operations:
         words = _WORD.findall(str(operation.body.get("operationId") or ""))
         words = words or [operation.method, *_WORD.findall(operation.path)]
+        words = [operation.method, *words] if words[:1] and words[0][0].isdigit() else words
         name = base = "_".join(words).lower()[:_NAME_CHARS].strip("_") or operation.method
         number = 2
         while name in made:

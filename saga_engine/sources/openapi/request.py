@@ -20,6 +20,7 @@ _OWN_HEADERS: Final = frozenset(
 )
 _KEY_HEADER: Final = re.compile(r"(?:x-)?idempotency-?key", re.IGNORECASE)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[\w.+-]+\+)?json|application/\*|\*/\*", re.IGNORECASE)
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _PARAM: Final = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
 _TAKEN: Final = frozenset({"idempotency_key", "saga_call"})
@@ -75,13 +76,20 @@ def request_without_body(document: Document, operation: Operation, base_url: str
     base = document.base_url(operation, base_url)
     if not base:
         raise NotDeclarable("the document does not say where the API is: give --server")
+    if unsaid := _PLACE.search(urlsplit(base).netloc):
+        raise NotDeclarable(
+            f"the host of its server has {unsaid[0]}, for which the document has no value: give --server"
+        )
     made = Request()
     if base_url is None and (host := document.elsewhere(operation)):
         made.notes.append(f"It is served by {host}, which is not the document's own server; credentials go there.")
     _credentials(document, operation, made)
     places: dict[str, str] = {}
+    spread: list[Mapping[str, Any]] = []
     for parameter in operation.parameters:
-        _parameter(parameter, made, schemas, places)
+        _parameter(parameter, made, schemas, places, spread)
+    for parameter in spread:  # a parameter with a name of its own comes before a property of that name
+        _spread(parameter, made, schemas, required=parameter.get("required") is True)
     if made.cookies:
         made.headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in made.cookies.items())
     made.url = _url(base, operation.path, places)
@@ -105,11 +113,17 @@ def _filled(template: str, places: Mapping[str, str], safe: str) -> str:
         elif part not in places:
             raise NotDeclarable(f"its path has {{{part}}}, which is no parameter")
         else:
-            text += f"{{{places[part]}}}"
+            text += places[part]
     return text
 
 
-def _parameter(parameter: Mapping[str, Any], made: Request, schemas: Schemas, places: dict[str, str]) -> None:
+def _parameter(
+    parameter: Mapping[str, Any],
+    made: Request,
+    schemas: Schemas,
+    places: dict[str, str],
+    spread: list[Mapping[str, Any]],
+) -> None:
     """Give one parameter its param and its place."""
     if parameter.get("unread"):
         raise NotDeclarable(f"a parameter of it is not known: {parameter['unread']}")
@@ -121,6 +135,14 @@ def _parameter(parameter: Mapping[str, Any], made: Request, schemas: Schemas, pl
     if where == "header" and _KEY_HEADER.fullmatch(name):
         made.key_header = name
         return
+    if where == "header" and not _HEADER.fullmatch(name):
+        if required:
+            raise NotDeclarable(f"its header {name[:100]!r} cannot be sent")
+        made.left_out.append(("an optional header that cannot be sent", name))
+        return
+    held: dict[str, str] = {"query": made.query, "header": made.headers, "cookie": made.cookies}.get(where, places)
+    if name in held or (where == "header" and name.lower() in map(str.lower, held)):
+        return  # it is a credential as well, or was declared before
     style = _style(parameter, schemas, required=required)
     if style is None:
         what = "a cookie" if where == "cookie" else "not one plain value"
@@ -129,17 +151,19 @@ def _parameter(parameter: Mapping[str, Any], made: Request, schemas: Schemas, pl
         made.left_out.append((f"an optional parameter that is {what}", name))
         return
     if style == "properties":
-        _spread(parameter, made, schemas, required=required)
+        spread.append(parameter)
         return
     schema = schemas.given(_schema(parameter))
     if "description" not in schema and isinstance(parameter.get("description"), str):
         schema["description"] = sentence(parameter["description"])
     called = made.add(name, schema, required=required or where == "path")
+    place = f"{{{called}}}"
     if where == "path":
-        places[name] = called
+        places[name] = {"matrix": f";{quote(name, safe='')}={place}", "label": f".{place}"}.get(
+            str(parameter.get("style")), place
+        )
         return
-    held = {"query": made.query, "header": made.headers, "cookie": made.cookies}[where]
-    held[name] = f"{{{called}}}"
+    held[name] = place
     if style:
         made.styles[name] = style
 
@@ -173,14 +197,29 @@ def _style(parameter: Mapping[str, Any], schemas: Schemas, *, required: bool) ->
     if "array" in kinds:
         joined = {"form": "comma", "spaceDelimited": "space", "pipeDelimited": "pipe"}.get(style or "form")
         return "" if style in (None, "form") and explode is not False else joined
-    return "properties" if style in (None, "form") and explode is not False and schema.get("properties") else None
+    return "properties" if style in (None, "form") and explode is not False and properties_of(schema) else None
+
+
+def properties_of(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The properties of an object, those of its alternatives included."""
+    found = {str(name): mapping(each) for name, each in mapping(schema.get("properties")).items()}
+    for word in ("allOf", "anyOf", "oneOf"):
+        branches = schema.get(word)
+        for branch in branches if isinstance(branches, list) else ():
+            found = {**properties_of(mapping(branch)), **found}
+    return found
 
 
 def _spread(parameter: Mapping[str, Any], made: Request, schemas: Schemas, *, required: bool) -> None:
     """An object of the query as one parameter for each of its properties."""
     schema = schemas.given(_schema(parameter))
     wanted = schema.get("required", ()) if required else ()
-    for name, each in mapping(schema.get("properties")).items():
+    for name, each in properties_of(schema).items():
+        if name in made.query:
+            if name in wanted:
+                raise NotDeclarable(f"two of its parameters are called {name!r}")
+            made.left_out.append(("an optional parameter whose name another one has", name))
+            continue
         made.query[name] = f"{{{made.add(name, each, required=name in wanted)}}}"
         if kinds_of(each) & {"object", "array"}:
             made.styles[name] = "json" if "object" in kinds_of(each) else "comma"

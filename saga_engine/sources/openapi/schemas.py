@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from saga_engine.plan.value_schema import SchemaUnusable, Validator
-from saga_engine.sources.openapi.all_of import intersected, texts
+from saga_engine.sources.openapi.all_of import PARTLY, intersected, texts
 from saga_engine.sources.openapi.document import Document, mapping
 from saga_engine.sources.toml import value as toml
 
@@ -101,9 +101,12 @@ class Schemas:
         self._loosened += len(_DROPPED & source.keys())
         made = dict(self._words(source))
         own = mapping(source.get("properties"))
-        returned = {str(name) for name, each in own.items() if self._flat(each).get("readOnly") is True}
+        flat = {str(name): self._flat(each) for name, each in own.items()}
+        partly = {name for name, each in flat.items() if PARTLY in each}
+        returned = {name for name, each in flat.items() if each.get("readOnly") is True} - partly
+        self._loosened += bool(partly or returned)
         hidden |= returned
-        required = [name for name in texts(source.get("required")) if name not in hidden]
+        required = [name for name in texts(source.get("required")) if name not in hidden | partly]
         sent = [str(name) for name in own if str(name) not in returned]
         # What a call needs is translated first, as long as there is room.
         translated = {
