@@ -114,5 +114,11 @@ class _LoopWatch:
 
 
 def _kernel_can_watch() -> bool:
-    """Whether the kernel counts CPU time here, and nobody else, such as a profiler, asks it to."""
-    return hasattr(signal, "setitimer") and signal.getsignal(signal.SIGPROF) == signal.SIG_DFL
+    """Whether the kernel counts CPU time here, nobody else, such as a profiler, asks it to, and stacks have a file."""
+    if not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGPROF) != signal.SIG_DFL:
+        return False
+    try:
+        sys.stderr.fileno()
+    except (OSError, ValueError):  # io.UnsupportedOperation is both: what replaces stderr is no file
+        return False
+    return True

@@ -8,6 +8,7 @@ and is counted by its status after that; so no place is given twice, and none ha
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,9 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from saga_engine.core.transitions import SAGA_FINAL
-from saga_engine.errors import QuotaExceeded, SagaNotFound, StoreRefused
+from saga_engine.errors import QuotaExceeded, SagaNotFound, StoreRefused, StoreUnavailable
 from saga_engine.ports import Document, Store
 from saga_engine.ports.machine_clock import machine_clock
+
+_log: Final = logging.getLogger("saga_engine.quota")
 
 _NAME: Final = "quota"
 #: How long a process goes by what it has read, if that was that nothing is limited.
@@ -70,6 +73,7 @@ class Quota:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._free_until_s = 0.0
+        self._limited = False
         self._turn: asyncio.Lock | None = None
 
     async def set(self, live_sagas: int, steps_per_s: float) -> None:
@@ -144,7 +148,15 @@ class Quota:
         now_s = machine_clock.monotonic()
         if now_s < self._free_until_s:
             return True
-        if (await self._read())[1].limits:
+        try:
+            self._limited = (await self._read())[1].limits
+        except StoreUnavailable as away:
+            # One partition of a cluster has the document. While it is away, sagas of the others go on, unless this
+            # process knows of a limit.
+            if self._limited:
+                raise
+            _log.warning("the quota cannot be read, so what is added now is not counted: %s", away.message)
+        if self._limited:
             return False
         self._free_until_s = now_s + _TRUST_S
         return True
