@@ -126,6 +126,11 @@ class Connection(H11Protocol):
 
     # --- what the client reads ---------------------------------------------------------------------------------------
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether something that was written waits for the client to read it."""
+        return self._writing is not None
+
     def pause_writing(self) -> None:
         """Something that was written has not been read."""
         super().pause_writing()

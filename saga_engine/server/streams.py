@@ -147,12 +147,13 @@ class _Stream(StreamingResponse):
 
     async def _look(self) -> None:
         incoming, connection = self._incoming, connection_of(self._incoming.request.scope)
+        known = True
         while connection is not None:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(BEAT_S if known else _LOOK_S)
             with contextlib.suppress(StoreUnavailable):  # then the next look may tell
-                if not await incoming.desk.still_known(incoming.request):
-                    await asyncio.sleep(_LOOK_S)  # a client that reads is told the end of the stream
-                    connection.cut("its token is not valid any more")
+                known = known and await incoming.desk.still_known(incoming.request)
+            if not known and connection.is_unread:  # a client that reads is told the end of the stream
+                connection.cut("its token is not valid any more")
 
 
 async def _next(events: AsyncGenerator[bytes, None]) -> bytes | None:

@@ -155,7 +155,7 @@ def test_a_process_that_died_is_a_finding_while_a_saga_lives(cli, status, warned
 def test_a_disk_that_was_full_is_named(cli, book):
     """A server that died of it says so in its log, and doctor says it by name."""
     cli.plan("p.json", book("a"))
-    assert cli("submit", "p.json", "--tools", TOOLS).code == 0
+    assert cli("submit", "p.json", "--tools", str(TOOLS)).code == 0
     assert not [one for one in findings(cli("doctor", "--json"), "warning") if "was full" in one["text"]]
     with (cli.folder / ".saga" / "server.log").open("a") as log:
         log.write("1:M 01 Jan 2026 # Error writing to the AOF file: No space left on device\n")
