@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, ToolContext, ToolError, tool
+from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
 from saga_engine.analysis.replay_inputs import comparable, plain_record
 from saga_engine.core.codec import decode
 from saga_engine.core.messages import Message
@@ -397,7 +397,7 @@ async def test_an_observer_that_raises_ends_no_wait(place: Place, caplog: pytest
     def broken(saga_id: str, record: Any) -> None:
         raise RuntimeError("a listener's fault")
 
-    @tool(effect="read")
+    @tool(effect="read", retry=RetryPolicy(max_attempts=1))
     async def look(rooms: dict) -> dict:
         return {"ref": rooms["oslo"]}
 

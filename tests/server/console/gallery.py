@@ -12,6 +12,7 @@ from saga_engine.api.stops import stop
 from saga_engine.hooks.links import Links
 from saga_engine.server.demo import POLICY, Agency, fill, tools_of, trip
 from saga_engine.server.settings import ServerSettings
+from saga_engine.server.views import identity_of_saga
 from tests.hooks.questions import a_question
 from tests.server.harness import Server, serving
 from tests.servers import GIVE_UP_S
@@ -133,7 +134,12 @@ async def link_paths(engine: Coordinator) -> dict[str, str]:
     """The pages of one-tap links: of each answer, one that has expired, and one that nobody made."""
     saga_id = "trip-large-payment"
     (asked,) = (await engine.show(saga_id)).to_dict()["questions"]
-    given = {"saga_id": saga_id, "question_id": asked["question_id"], "options": ("approve", "deny")}
+    given = {
+        "saga_id": saga_id,
+        "identity": await identity_of_saga(engine, saga_id),
+        "question_id": asked["question_id"],
+        "options": ("approve", "deny"),
+    }
     made = {}
     for name, expires_ms in (("link", None), ("expired link", 1)):
         question = a_question(kind="approval", expires_ms=expires_ms, **given)
