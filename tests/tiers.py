@@ -131,7 +131,6 @@ ELSEWHERE: Final = (
     Row("stores/test_mail.py", "every order of senders and readers"),
     Row("stores/test_replicated.py", _CLUSTERS),
     Row("stores/test_sentinel.py", _CLUSTERS),
-    Row("telemetry/test_killed.py", _PROCESSES),
     Row("telemetry/test_prometheus.py", _FOREIGN),
     Row("temporal", f"{_TEMPORAL}: the desk replays the recorded histories", "test_histories"),
     Row("test_benchmark.py", "runs the benchmark"),

@@ -40,6 +40,7 @@ absent_error = "no such guest"
 
 # It checks first, and then acts.
 [mcp.inn.tools.broken]
+ask = false
 is_error = "not-done"
 """
 #: What an agent needs of this process's environment.

@@ -27,7 +27,7 @@ from typing import Annotated
 from saga_engine import tool
 print("NOISE at import")
 
-@tool(tags="pivot", returns="nothing")
+@tool(tags="pivot", returns="nothing", raised="not-done")
 def send_parcel(weight_kg: Annotated[float, "with its box"], idempotency_key: str):
     """Send the parcel when it is packed."""
 '''

@@ -32,7 +32,7 @@ class Guarded:
         """A guard has the call wait; or the wait is over: the call is made, or was turned away. None: it is made now."""
         key = state.plan.steps[effect.step].key
         waits = state.in_flight.get((effect.step, effect.direction)) == "queued"
-        again = effect.direction == FORWARD and (key, state.steps[effect.step].using) in self.held  # and again
+        again = effect.direction == FORWARD and (key, state.steps[effect.step].using) in self.held_since  # and again
         if place_of(effect) in self.begun or (not waits and self.dice.random() > (0.6 if again else 0.15)):
             return None
         self._maybe_crash()
@@ -59,7 +59,7 @@ class Guarded:
         at_once = isinstance(record, r.FallbackChosen | r.StepDeferred)
         if at_once or wait_s is None:
             return record
-        since = self.held.setdefault((key, state.steps[effect.step].using), now)
+        since = self.held_since.setdefault((key, state.steps[effect.step].using), now)
         if now - since >= state.plan.guard_wait_s * 1000 or state.turns:
             return record
         waits = isinstance(record, r.StepInDoubt if doubt else r.StepRetryScheduled) and not record.counted

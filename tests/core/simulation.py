@@ -81,7 +81,7 @@ class Simulation(Guarded, Replanning):
         self.asked_first = {(key, way) for key in steps for way in (FORWARD, COMPENSATE) if dice.random() < 0.1}
         self.approved: dict[str, int] = {}
         #: When a guard first refused a call of a step, by the way that was used.
-        self.held: dict[tuple[str, int], int] = {}
+        self.held_since: dict[tuple[str, int], int] = {}
         self.raising: set[tuple[str, str, str]] = set()  # calls that ended with an exception which says nothing
         self.inbox: list[Message] = []  # durable: a message leaves it in the append that answers it
 

@@ -424,7 +424,7 @@ async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
     async with Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as coordinator:
         forward = await frames_per_step(coordinator, ["forth"] * 50, 50, "COMPLETED")
         both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED")
-    assert forward < 64
+    assert forward < 74
     assert both < 82
 
 

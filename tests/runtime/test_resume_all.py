@@ -33,11 +33,11 @@ async def test_all_are_resumed_some_hundreds_at_a_time(monkeypatch) -> None:
         read, pages, most = store.read, [], []
         page = store.page
 
-        async def failing(saga_id, start=0):
+        async def failing(saga_id, start=0, *more, **options):
             most.append(coordinator.supervisor.count()[0])
             if saga_id == "s0007":
                 raise SagaError("it cannot be read")
-            return await read(saga_id, start)
+            return await read(saga_id, start, *more, **options)
 
         async def counted(status, *at):
             found = await page(status, *at)
@@ -85,10 +85,10 @@ async def test_what_ends_one_driver_is_the_error_of_that_saga(monkeypatch, troub
         store = coordinator.store
         read = store.read
 
-        async def failing(saga_id, start=0):
+        async def failing(saga_id, start=0, *more, **options):
             if saga_id == "s2":
                 raise trouble
-            return await read(saga_id, start)
+            return await read(saga_id, start, *more, **options)
 
         monkeypatch.setattr(store, "read", failing)
         results = await coordinator.resume_all()

@@ -116,6 +116,7 @@ def test_missing_extras(monkeypatch, missing, url, extra):
     """An extra that is not installed is named, with the command that installs it."""
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else real(name, *rest))
+    monkeypatch.setenv("PATH", "")  # where another server could be
     with pytest.raises(StoreUrlInvalid) as caught:
         open_store(url)
     assert f"pip install 'saga-engine[{extra}]'" in caught.value.hint

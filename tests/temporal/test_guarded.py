@@ -171,7 +171,7 @@ async def test_a_worker_without_the_secret_makes_no_call(
     """
     monkeypatch.delenv("BANK_TOKEN", raising=False)
     plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "$secret.BANK_TOKEN"}}]}
-    async with place.both(TOOLS) as coordinator:
+    async with place.both(TOOLS, secrets={"login": ["BANK_TOKEN"]}) as coordinator:
         saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("n"))).saga_id
         await eventually(lambda: _refused(place, coordinator, saga_id, 2), "the call to be offered again")
         assert [record["k"] for record in await coordinator.history(saga_id)] == ["SagaStarted", "StepIntended"]
@@ -265,7 +265,8 @@ async def test_a_tool_that_changed_beside_a_secret_becomes_a_question(place: Pla
         return {}
 
     plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "$secret.BANK_TOKEN"}}]}
-    async with place.client(TOOLS) as coordinator, place.worker([changed]):
+    allowed = {"login": ["BANK_TOKEN"]}
+    async with place.client(TOOLS, secrets=allowed) as coordinator, place.worker([changed], secrets=allowed):
         outcome = await coordinator.run(plan, saga_id=place.saga_id("ts"))
         await place.replayed(coordinator, outcome.saga_id)
     assert outcome.status == "ESCALATED"
