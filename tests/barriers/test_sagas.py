@@ -64,9 +64,7 @@ async def test_a_call_that_arrives_after_its_undo_is_refused(tmp_path: Path) -> 
     engine, barrier = shops.made(f"sqlite:///{tmp_path}/shop.db")
     delayed: list[str] = []
 
-    @tool(
-        undo="cancel_seat", undo_params={"booking_key": "$key"}, on_doubt="undo", retry=RetryPolicy(max_attempts=1)
-    )
+    @tool(undo="cancel_seat", undo_params={"booking_key": "$key"}, on_doubt="undo", retry=RetryPolicy(max_attempts=1))
     def book_seat(seat: str, idempotency_key: str) -> Any:
         delayed.append(idempotency_key)
         raise OutcomeUnknown("no answer yet")

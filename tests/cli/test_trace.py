@@ -261,7 +261,9 @@ async def test_what_really_ran_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     last = {"token": "$secret.TOKEN", "ref": "$output.step_1.ref"}
     steps.append({"step_id": 9, "tool": "fail", "params": last, "depends_on": list(range(1, 9))})
-    async with Coordinator.open(store="memory://", tools=[take, fail, drop]) as coordinator:
+    async with Coordinator.open(
+        store="memory://", tools=[take, fail, drop], secrets={"fail": ["TOKEN"]}
+    ) as coordinator:
         outcome = await coordinator.run({"steps": steps}, saga_id="s")
         assert outcome.status == "COMPENSATED"
         for options in ({}, {"full": True}, {"redact": ["**.ref"]}):

@@ -204,8 +204,9 @@ def traces() -> list[tuple[Trace, Catalog]]:
     return _TRACES
 
 
-#: What the performer does with an approval is no decision of the core.
-UNSEEN = {"an approval counts for ever"}
+#: What the performer does with an approval is no decision of the core; and of these sagas none is refused by a guard
+#: until the bound on its wait has passed (``test_mutants`` hunts for that one).
+UNSEEN = {"an approval counts for ever", "a guard holds a step for ever"}
 
 
 @pytest.mark.parametrize("name", sorted(set(MUTANTS) - UNSEEN))
