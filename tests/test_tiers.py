@@ -8,7 +8,6 @@ from tests import tiers
 from tests.promises.breaking import GUARANTEES, named_tests
 from tests.promises.desk import desk
 
-
 #: What the promises about other servers, clusters, Temporal, wheels and whole chaos runs need, and a desk may lack.
 MORE = (
     "ground/test_wheel.py",
