@@ -235,6 +235,10 @@ class Simulation(Guarded, Replanning):
         for record in records:
             if isinstance(record, r.StepDeferred) and record.in_doubt:
                 self._check_key(state, record)
+            if isinstance(record, r.QuestionResolved) and record.decision in ("retry", "undo"):
+                # The call begins anew, and so does its wait for guards.
+                step = record.question.rsplit(":", 2)[0]
+                self.held_since = {at: since for at, since in self.held_since.items() if at[0] != step}
         if not self.journal.append(epoch, seq, data):
             raise Violation("an append of the only owner was refused")
         if self.dice.random() < 0.1 and not self.journal.append(epoch, seq, data):
