@@ -125,7 +125,7 @@ def _warn_of_refusals(registry: ToolRegistry) -> None:
     for spec in specs:
         if spec.name not in undoing and spec.name not in _warned and refusals_unstated(spec):
             _warned.add(spec.name)
-            _log.warning(
+            _log.info(  # `saga tools --lint` is where an author looks; an operator's commands are no place for it
                 "the tool %r has a key, and does not say which exceptions are refusals: one that is no ToolError asks "
                 "an operator; see 'refusals-unstated' of `saga tools --lint`",
                 spec.name,

@@ -36,13 +36,13 @@ def test_a_link_says_which_answer_to_which_question_and_who_got_it() -> None:
     assert link.name not in found["deny"]
 
 
-@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("place", range(7))
 def test_whatever_is_altered_in_a_link_makes_it_none(place: int) -> None:
-    """Tenant, saga, question, option, reader and end are signed: another value of any is refused."""
+    """Tenant, saga, identity, question, option, reader and end are signed: another value of any is refused."""
     links = Links(URL, KEY)
     text, _, signature = token(links).partition(".")
     told = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    told[place] = told[place] + 1 if place == 5 else f"{told[place]}x"
+    told[place] = told[place] + 1 if place == 6 else f"{told[place]}x"
     altered = base64.urlsafe_b64encode(json.dumps(told, separators=(",", ":")).encode()).rstrip(b"=").decode()
     with pytest.raises(SignatureInvalid):
         links.read(f"{altered}.{signature}")
