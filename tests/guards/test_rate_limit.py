@@ -196,7 +196,21 @@ async def test_a_moment_after_the_deadline_is_not_waited_for(store):
     tools = guard(store, act)
     assert await tools.call("act", {}, step()) == Done(1)
     assert code(await tools.call("act", {}, step(deadline_ms=RealClock().now_ms() + 60_000))) == ("deadline", False)
-    waits = asyncio.create_task(tools.call("act", {}, step(direction="compensate")))
+    assert await tools.call("act", {}, step(direction="compensate")) == Done(1)  # no rate holds an undo
+    tools.stop_waiting()
+    await tools.close()
+
+
+async def test_a_call_that_waits_for_its_moment_is_interrupted(store):
+    """Law: who closes the engine waits for no rate; the call was not made."""
+
+    @tool(rate="1/min")
+    async def act():
+        return 1
+
+    tools = guard(store, act)
+    assert await tools.call("act", {}, step()) == Done(1)
+    waits = asyncio.create_task(tools.call("act", {}, step()))
 
     async def waiting():
         return bool(tools._waiting._turns)
