@@ -113,6 +113,8 @@ def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities(
     """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock)."""
     if state.status in t.SAGA_FINAL or _is_quiet(state):
         return _NONE
+    if state.plan.tools.seen < len(state.plan.steps):
+        state.plan.tools.look(state.plan.steps)
     if (ending := state.ending) is not None:
         due = _alerts(state, now_ms) if capabilities.alerting and state.alerts and now_ms < ending.until else _NONE
         return due or finishing.decide(state, ending, now_ms, _calls, alerting=capabilities.alerting)
@@ -278,10 +280,11 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         undos = [settling.intend(state, index, COMPENSATE, now) for index in ready]
         out += undos
         left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
+    meet = plan.tools.meet  # else no call is the undo of another one
     for index in islice(state.ready, max(left - len(out), 0)):
-        if not is_held(state, index):
+        if not (meet and is_held(state, index)):
             made = settling.intend(state, index, FORWARD, now)
-            if not _is_twice(made, out):
+            if not (meet and _is_twice(made, out)):
                 out.append(made)
     if left <= 0 and state.ready:  # a built-in step is no call: no limit on calls counts it
         out += [settling.intend(state, index, FORWARD, now) for index in state.ready if plan.steps[index].builtin]

@@ -78,7 +78,7 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
     if step.child is not None:
         return begin_undo(state, index, now)
     if direction == COMPENSATE and not (at.undo and (at.undo.attempt or at.undo.asked)):
-        why = perhaps_undone(state, index)
+        why = perhaps_undone(state, index) if at.undone_by >= 0 or state.plan.tools.meet else None
         if why is not None:
             return escalate(state, index, direction, "undo-blocked", now, why)
     serving, number = state.serving(index, direction), None
@@ -109,7 +109,8 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
             path, message = problems[0]
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
             return _cannot_call(state, index, direction, now, "params_invalid", f"${where}: {message}", changed=changed)
-    taken = _takes_back(state, index, params) if direction == FORWARD and spec.effect != "read" else None
+    meet = state.plan.tools.meet and direction == FORWARD and spec.effect != "read"
+    taken = _takes_back(state, index, params) if meet else None
     if taken is not None and taken.how == "gone" and at.status == PENDING:
         other = state.steps[taken.step]
         source = state.plan.steps[other.undone_by if other.undone_by >= 0 else taken.step].key
@@ -122,7 +123,7 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         at=now,
         step=step.key,
         direction=direction,
-        attempt=(at.forward if direction == FORWARD else at.call(direction)).attempt + 1,
+        attempt=(at.forward if direction == FORWARD else at.undo or at.call(direction)).attempt + 1,
         params=params if bound else None,
         fallback=at.using if direction == FORWARD else 0,
         call=number,

@@ -35,7 +35,7 @@ def call_of(
     index, way = effect.step, effect.direction
     plan = state.plan
     step, at, backward = plan.steps[index], state.steps[index], way != FORWARD
-    made = at.call(way) if backward else at.forward
+    made = (at.undo or at.call(way)) if backward else at.forward
     return Call(
         state.saga_id,
         step.key,

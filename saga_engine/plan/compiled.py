@@ -357,35 +357,44 @@ def _output_of(step: CompiledStep) -> dict[str, Any]:
 
 
 class StepsByTool:
-    """The steps that call a tool, and those whose undo does; it is asked for the steps of one plan, which may grow."""
+    """The steps that call a tool, and those whose undo does; it is asked for the steps of one plan, which may grow.
 
-    __slots__ = ("_calls", "_seen", "_undos")
+    ``seen``: so many steps of the plan are known. ``meet``: some of them calls a tool that is an undo of some of them;
+    where it is false, as in nearly every plan, no call can be the undo of another one.
+    """
+
+    __slots__ = ("_calls", "_undos", "meet", "seen")
 
     def __init__(self) -> None:
-        self._seen = 0
+        self.seen = 0
+        self.meet = False
         self._calls: dict[str, list[int]] = {}
         self._undos: dict[str, list[int]] = {}
 
     def undone_by(self, steps: Sequence[CompiledStep], tool: str) -> Sequence[int]:
         """The steps whose undo calls the tool."""
-        self._look(steps)
+        self.look(steps)
         return self._undos.get(tool, ())
 
     def called(self, steps: Sequence[CompiledStep], tool: str) -> Sequence[int]:
         """The steps that call the tool, themselves or with a fallback."""
-        self._look(steps)
+        self.look(steps)
         return self._calls.get(tool, ())
 
-    def _look(self, steps: Sequence[CompiledStep]) -> None:
-        while self._seen < len(steps):
-            step = steps[self._seen]
-            self._seen += 1
+    def look(self, steps: Sequence[CompiledStep]) -> None:
+        """Take in the steps that came since it last looked."""
+        if self.seen == len(steps):
+            return
+        while self.seen < len(steps):
+            step = steps[self.seen]
+            self.seen += 1
             for serving in step.servings():
                 if serving.tool:
                     _note(self._calls, serving.tool, step.index)
                 for undo in () if serving.rollback is None else serving.rollback.calls():
                     if undo.tool:
                         _note(self._undos, undo.tool, step.index)
+        self.meet = not self._calls.keys().isdisjoint(self._undos)
 
 
 def _note(found: dict[str, list[int]], tool: str, index: int) -> None:

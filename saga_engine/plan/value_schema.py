@@ -61,6 +61,9 @@ def _kind(schema: Any) -> str:
     return _DIALECTS[found[1]]
 
 
+TOO_MUCH: Final = f"the check of this value against its schema takes more than {MAX_WORK:,} steps"
+
+
 class Validator:
     """A schema that was found affordable, compiled in the dialect that it names. Raises ``SchemaUnusable``.
 
@@ -91,7 +94,7 @@ class Validator:
     def is_valid(self, value: Any) -> bool:
         """Whether a value fits. Raises ``TooCostly`` if finding out would take too much work."""
         if self._cost.of(value) > MAX_WORK:
-            raise TooCostly(f"the check of this value against its schema takes more than {MAX_WORK:,} steps")
+            raise TooCostly(TOO_MUCH)
         return bool(self._compiled.is_valid(value))
 
     def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
@@ -116,11 +119,10 @@ class Validator:
         self, value: Any, explain: Callable[[jsonschema_rs.ValidationError], Sequence[Finding]] | None = None
     ) -> Sequence[Finding]:
         """What is wrong with a value: at most fifty pairs of (path inside the value, message)."""
-        try:
-            if self.is_valid(value):
-                return ()
-        except TooCostly as error:
-            return [((), f"it cannot be checked: {error}")]
+        if self._cost.of(value) > MAX_WORK:
+            return [((), f"it cannot be checked: {TOO_MUCH}")]
+        if self._compiled.is_valid(value):
+            return ()
         found = [each for error in self.errors(value) for each in (explain or _told)(error)]
         return found[:MAX_FINDINGS] or [((), "it does not fit its schema, and is too large to tell where")]
 
