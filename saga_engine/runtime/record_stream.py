@@ -20,6 +20,8 @@ LOOK_FIRST_S: Final = 0.05
 LOOK_MOST_S: Final = 1.0
 #: So many records are read at a time: who follows slowly has no more of them in memory.
 PAGE: Final = 32
+#: And so many to learn what is sensitive: none of them is kept.
+_LOOK_PAGE: Final = 256
 
 
 async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[str, Any]]:
@@ -69,7 +71,7 @@ class _Mask:
     async def look(self, until: int) -> None:
         """Learn what is sensitive in the records before ``until``, page by page."""
         while self._seen < until:
-            page = await read_records(self._store, self._saga_id, self._seen, whole=False, most=PAGE)
+            page = await read_records(self._store, self._saga_id, self._seen, whole=False, most=_LOOK_PAGE)
             if not page:
                 return
             if self._reader is not None:

@@ -204,8 +204,8 @@ def traces() -> list[tuple[Trace, Catalog]]:
     return _TRACES
 
 
-#: What the performer does with an approval is no decision of the core; and of these sagas none is refused by a guard
-#: until the bound on its wait has passed (``test_mutants`` hunts for that one).
+#: What the performer does with an approval, and how long the refusal of a guard lets a call wait, follows from what the
+#: outside said, which no journal has: a replay cannot compare it (``test_mutants`` hunts for the latter).
 UNSEEN = {"an approval counts for ever", "a guard holds a step for ever"}
 
 

@@ -96,6 +96,7 @@ async def test_a_journal_is_read_in_pages(secret: bool, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(record_stream, "read_records", read)
     monkeypatch.setattr(record_stream, "PAGE", 2)
+    monkeypatch.setattr(record_stream, "_LOOK_PAGE", 2)
     steps = [{"step_id": n, "tool": "back", "kind": "irreversible", "params": {"item": "4711-0815"}} for n in range(6)]
     if secret:
         steps.append(

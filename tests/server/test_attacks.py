@@ -18,6 +18,7 @@ from saga_engine.server.limits import Places, Rates
 from saga_engine.server.problems import problem_of
 from saga_engine.server.settings import ServerSettings
 from saga_engine.server.signin import own_path
+from tests.children import reaches
 from tests.server.harness import BOOK, JSON, WAIT, Server, events, until, worked
 
 SETTINGS = ServerSettings(port=0, max_body_bytes=4096, request_timeout_s=0.2, max_streams=2, max_streams_each=1)
@@ -403,9 +404,10 @@ async def test_requests_that_wait_are_counted(method: str, path: str, body: Any)
     async with worked(settings=ServerSettings(port=0, max_waits_each=0)) as (server, coordinator):
         api = await server.api()
         await api.post("/v1/sagas", {"plan": WAIT, "saga_id": "held"})
+        await reaches(coordinator, "held", "RUNNING", waits=True)
         refused = await api(method, path, body, wait=0.01)
         assert (refused.status_code, refused.json()["code"]) == (429, "quota-exceeded")
-        assert (await api.get("/v1/sagas/held"))["status"] in ("PENDING", "RUNNING")
+        assert (await api.get("/v1/sagas/held"))["status"] == "RUNNING"
         assert [each.saga_id for each in (await coordinator.search()).sagas] == ["held"]
 
 

@@ -60,7 +60,7 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
         state.waiting.pop(place, None)
     if state.doubts:
         state.doubts.pop(place, None)
-    call = step.forward if direction == FORWARD else step.undo or step.call(direction)  # mostly without a call of its own
+    call = step.forward if direction == FORWARD else step.undo or step.call(direction)  # without a call of its own
     call.doubt = None
     call.crashes = 0
     call.over(at)

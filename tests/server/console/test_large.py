@@ -96,7 +96,7 @@ async def test_a_saga_of_20000_records_is_read_once_and_its_pages_are_short(tmp_
             await expect(page.locator("#head .badge")).to_have_text("Completed")
             shown = await weigh(page, f"{server.url}/ui/sagas/ship")
             assert shown
-            # Whoever takes the saga over reads it from the beginning, in pages; nobody else reads more than is new.
+            # The page's stream learns once, page by page, what is sensitive; nobody else reads more than is new.
             assert [start for start in begun if start >= length]
             pages = [start for start in begun if 0 < start < length]
             assert len(pages) == len(set(pages))
