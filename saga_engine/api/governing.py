@@ -123,7 +123,8 @@ def _warn_of_refusals(registry: ToolRegistry) -> None:
     specs = [spec for name in registry.names() if (spec := registry.spec(name)) is not None]
     undoing = {name for spec in specs for name in (spec.undo, spec.undo_absent)}
     for spec in specs:
-        if spec.name not in undoing and spec.name not in _warned and refusals_unstated(spec):
+        undo = None if spec.undo is None else registry.spec(spec.undo)
+        if spec.name not in undoing and spec.name not in _warned and refusals_unstated(spec, undo):
             _warned.add(spec.name)
             _log.info(  # `saga tools --lint` is where an author looks; an operator's commands are no place for it
                 "the tool %r has a key, and does not say which exceptions are refusals: one that is no ToolError asks "

@@ -181,7 +181,8 @@ class CompiledRollback:
     def __post_init__(self) -> None:
         if self.by_key is None:  # whatever else takes the place of its params later, the binding stays what it is
             places = getattr(self.params, "places", ())
-            self.by_key = any(place.source == "key" and not place.optional for place in places)
+            told = self.spec is not None and self.spec.undoes_by_key
+            self.by_key = told or any(place.source == "key" and not place.optional for place in places)
 
     def calls(self) -> Iterator[CompiledRollback]:
         """Every call of the undo, in order, and then those of the undo of a creation."""

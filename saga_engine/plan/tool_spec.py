@@ -62,6 +62,8 @@ class ToolSpec:
     ``keyed``: the tool honours an idempotency key, for ``key_ttl_s`` seconds (``None``: for ever).
     ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called when that
     is unknown.
+    ``undoes_by_key``: as an undo, it is told the key of the call that it undoes (``ToolContext.undoes``) and has no
+    parameters, so it undoes that call or nothing.
     ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts compensation, if the step's undo
     tolerates absence and needs no output; ``ask``: an operator settles it.
     ``says_refusals``: the declaration says which exceptions are refusals, or that the author has thought of them.
@@ -103,6 +105,7 @@ class ToolSpec:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     compensates: bool = False
     tolerates_absence: bool = False
+    undoes_by_key: bool = False
     on_doubt: OnDoubt = "ask"
     says_refusals: bool = False
     remembers: bool = False

@@ -217,6 +217,7 @@ class Tool(PlainOptions, Generic[P, R]):
             retry=self.retry,
             compensates=self.compensates,
             tolerates_absence=self.tolerates_absence,
+            undoes_by_key=bool(signature.context) and not signature.input_schema.get("properties"),
             on_doubt=self.on_doubt,
             says_refusals=bool(self.not_done) or self.raised is not None,
             semantic=self.semantic,

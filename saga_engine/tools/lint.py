@@ -121,7 +121,7 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
             *_fillable(spec, catalog),
             *_restorable(spec, undoes=spec.name in undoing),
             *_settled(spec),
-            *_stated(spec, undoes=spec.name in undoing),
+            *_stated(spec, specs, undoes=spec.name in undoing),
             *_output(spec, specs, undoes=spec.name in undoing),
         ]
         found += sorted(of_tool, key=lambda finding: rank[finding.severity])
@@ -228,9 +228,10 @@ def _settled(spec: ToolSpec) -> Iterator[Finding]:
         yield Finding(spec.name, "hint", "doubt-unsettled", message, hint)
 
 
-def refusals_unstated(spec: ToolSpec) -> bool:
+def refusals_unstated(spec: ToolSpec, undo: ToolSpec | None) -> bool:
     """Whether each refusal of a tool that is a bare exception would ask an operator, and its author may not know."""
-    settles = spec.probe or spec.before or spec.says_refusals or _cancels_by_key(spec)
+    by_key = _cancels_by_key(spec) or (undo is not None and undo.undoes_by_key)
+    settles = spec.probe or spec.before or spec.says_refusals or by_key
     return spec.effect == "write" and spec.keyed and not settles
 
 
@@ -239,9 +240,10 @@ def _cancels_by_key(spec: ToolSpec) -> bool:
     return all("$key" in params.values() for params in calls)
 
 
-def _stated(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
+def _stated(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Iterator[Finding]:
     """An exception of a tool with a key is no refusal by itself; an undo that fails asks an operator in any case."""
-    if refusals_unstated(spec) and not undoes:
+    undo = next((each for each in specs if each.name == spec.undo), None)
+    if refusals_unstated(spec, undo) and not undoes:
         message = "an exception that is no ToolError leaves its call in doubt, so each such refusal asks an operator"
         hint = (
             "raise ToolError for refusals, name their classes in not_done, set raised='not-done' if its module raises "

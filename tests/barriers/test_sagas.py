@@ -64,15 +64,12 @@ async def test_a_call_that_arrives_after_its_undo_is_refused(tmp_path: Path) -> 
     engine, barrier = shops.made(f"sqlite:///{tmp_path}/shop.db")
     delayed: list[str] = []
 
-    @tool(undo="cancel_seat", undo_params={"booking_key": "$key"}, on_doubt="undo", retry=RetryPolicy(max_attempts=1))
+    @tool(undo="cancel_seat", on_doubt="undo", retry=RetryPolicy(max_attempts=1))
     def book_seat(seat: str, idempotency_key: str) -> Any:
         delayed.append(idempotency_key)
         raise OutcomeUnknown("no answer yet")
 
-    @tool(tolerates_absence=True)
-    def cancel_seat(booking_key: str) -> Any:
-        return barrier.undo(booking_key, shops.cancel)
-
+    cancel_seat = next(each for each in shops.tools_of(barrier) if each.name == "cancel_seat")
     plan = {"steps": [{"step_id": "seat", "tool": "book_seat", "params": {"seat": "1A"}}]}
     async with Coordinator.open("memory://", [book_seat, cancel_seat], durability="relaxed") as coordinator:
         outcome = await coordinator.run(plan, saga_id="trip")

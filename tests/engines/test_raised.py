@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import CallFailed, Coordinator, NeedsPerson, RetryPolicy, SagaResult, ToolError, tool
+from saga_engine import CallFailed, Coordinator, NeedsPerson, RetryPolicy, SagaResult, ToolContext, ToolError, tool
 from saga_engine.api import Engine
 from saga_engine.core import transitions as t
 from saga_engine.core.states import SAGA_FINAL
@@ -199,3 +199,25 @@ async def test_a_read_that_raises_is_read_again(opened: Opening, name: str) -> N
     async with opened([look]) as engine:
         outcome = await engine.run({"steps": [{"step_id": 1, "tool": "look"}]}, saga_id=name)
     assert (outcome.status, len(reads)) == (t.COMPLETED, 3)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told the key", "told nothing"])
+async def test_an_undo_without_parameters_is_certain_only_if_it_is_told_the_key(told: bool) -> None:
+    """What knows the call that it undoes touches nothing else; what switches off whatever is on may be somebody else's."""
+    undone: list[str] = []
+
+    @tool(undo="switch_off", on_doubt="undo", unknown=ValueError, retry=RetryPolicy(max_attempts=1))
+    async def switch_on(idempotency_key: str) -> None:
+        raise ValueError("it is on already")
+
+    async def by_key(ctx: ToolContext) -> None:
+        undone.append(ctx.undoes)
+
+    async def by_nothing() -> None:
+        undone.append("whatever is on")
+
+    switch_off = tool(by_key if told else by_nothing, name="switch_off", tolerates_absence=True)
+    async with Coordinator.open("memory://", [switch_on, switch_off], durability="relaxed") as engine:
+        outcome = await engine.run({"steps": [{"step_id": 1, "tool": "switch_on"}]}, saga_id="s")
+    assert outcome.status == (t.COMPENSATED if told else t.ESCALATED)
+    assert [key.startswith("s:1:f:") for key in undone] == ([True] if told else [])
