@@ -30,6 +30,8 @@ _T = TypeVar("_T")
 _log = logging.getLogger("saga_engine.watchdog")
 
 _EVERY_S: Final = 1.0
+#: The process may use so much more CPU time, in seconds, until the stack is written.
+_WRITING_S: Final = 30.0
 #: The kernel's clock counts all threads of the process; it is the second one to speak.
 _KERNELS_SHARE: Final = 1.5
 _FRAMES: Final = 30
@@ -94,6 +96,8 @@ class _LoopWatch:
                 except RuntimeError:
                     return  # the loop has been closed
             elif used_s - begun_s >= self._cpu_s:
+                if kernel:  # which must not cut off what is written now, while the loop still computes
+                    signal.setitimer(signal.ITIMER_PROF, _WRITING_S)
                 self._end(used_s - begun_s)
 
     def _end(self, used_s: float) -> None:

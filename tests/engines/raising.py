@@ -7,6 +7,8 @@ from typing import Any, Final
 from saga_engine import RetryPolicy, ToolError, tool
 
 FAST: Final = RetryPolicy(max_attempts=4, base_s=0.001, max_s=0.002)
+#: Temporal's test server loses the turn of a workflow that cancels a timer in the moment in which it fires.
+UNHURRIED: Final = RetryPolicy(max_attempts=4, base_s=0.5, max_s=1.0)
 #: When it raises: before the effect, each time; after it, each time; after it, once.
 WHEN: Final = ("before", "after", "once")
 
@@ -51,7 +53,8 @@ FOREIGN: Final[dict[str, Any]] = {
 class Remote:
     """What stands, by the key of the call that made it; each key counts once."""
 
-    def __init__(self, when: str, error: str, settles: str) -> None:
+    def __init__(self, when: str, error: str, settles: str, retry: RetryPolicy = FAST) -> None:
+        self._retry = retry
         self.standing: dict[str, str] = {}
         self.seen: dict[str, str] = {}
         self.raised = 0
@@ -82,7 +85,7 @@ class Remote:
             undo="cancel",
             undo_params={"ref": "$key"} if self._settles == "undo" else None,
             probe=find if self._settles == "probe" else None,
-            retry=FAST,
+            retry=self._retry,
         )
         async def book(what: str, idempotency_key: str) -> dict[str, str]:
             return self._book(what, idempotency_key)

@@ -14,7 +14,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import RuntimeUnsupported, SagaNotFound
 from tests.engines.conftest import Opening
-from tests.engines.raising import FAST, FOREIGN, WHEN, Remote
+from tests.engines.raising import FAST, FOREIGN, UNHURRIED, WHEN, Remote
 from tests.gateway.agents import agent
 
 FLIGHT = {"step_id": "flight", "tool": "book", "params": {"what": "flight"}}
@@ -29,13 +29,6 @@ PLANS: dict[str, list[dict[str, Any]]] = {
     "beside a failure": [{**HOTEL, "depends_on": []}, {**END, "depends_on": []}],
 }
 SETTLES = ("key", "undo", "probe")
-
-
-@pytest.fixture(autouse=True)
-def own_runtime(request: pytest.FixtureRequest) -> None:
-    """The cases of Temporal are not proven yet: some of them do not end."""
-    if "temporal" in request.node.name:
-        pytest.skip("not proven in Temporal yet")
 
 
 async def at_rest(engine: Engine, name: str, door: str) -> SagaResult:
@@ -60,8 +53,9 @@ async def test_no_door_takes_an_exception_for_a_refusal(
     opened: Opening, name: str, door: str, when: str, settles: str, request: pytest.FixtureRequest
 ) -> None:
     """Whatever was raised, and whenever: nothing stands in a saga that is clean, and nothing is missing in one that completed."""
-    remote = Remote(when, "RuntimeError", settles)
-    if door in ("child", "list") and request.node.callspec.params["opened"] == "temporal":
+    in_temporal = request.node.callspec.params["opened"] == "temporal"
+    remote = Remote(when, "RuntimeError", settles, UNHURRIED if in_temporal else FAST)
+    if door in ("child", "list") and in_temporal:
         with pytest.raises(RuntimeUnsupported):
             async with opened(remote.tools()) as engine:
                 await engine.run({"steps": PLANS[door]}, saga_id=name)

