@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.plan.schema_cost import MAX_WORK, Cost, TooCostly
+from saga_engine.plan.schema_cost import MAX_WORK, Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def _kind(schema: Any) -> str:
     return _DIALECTS[found[1]]
 
 
-TOO_MUCH: Final = f"the check of this value against its schema takes more than {MAX_WORK:,} steps"
+_TOO_MUCH: Final = f"the check of this value against its schema takes more than {MAX_WORK:,} steps"
 
 
 class Validator:
@@ -91,12 +91,6 @@ class Validator:
             reason = getattr(error, "message", None) or str(error)
             raise SchemaUnusable(reason[:_MAX_MESSAGE_CHARS]) from error
 
-    def is_valid(self, value: Any) -> bool:
-        """Whether a value fits. Raises ``TooCostly`` if finding out would take too much work."""
-        if self._cost.of(value) > MAX_WORK:
-            raise TooCostly(TOO_MUCH)
-        return bool(self._compiled.is_valid(value))
-
     def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
         """The library's errors for a value that does not fit, at most fifty. Each of them copies its part of the value.
 
@@ -120,7 +114,7 @@ class Validator:
     ) -> Sequence[Finding]:
         """What is wrong with a value: at most fifty pairs of (path inside the value, message)."""
         if self._cost.of(value) > MAX_WORK:
-            return [((), f"it cannot be checked: {TOO_MUCH}")]
+            return [((), f"it cannot be checked: {_TOO_MUCH}")]
         if self._compiled.is_valid(value):
             return ()
         found = [each for error in self.errors(value) for each in (explain or _told)(error)]

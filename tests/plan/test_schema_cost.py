@@ -113,9 +113,9 @@ def _deep(depth: int) -> Any:
 def test_a_check_that_takes_too_much_work_is_not_begun(schema: dict[str, Any], value: Any) -> None:
     """The schema is fine and so is the value, but not the two together: said as a fault, in words."""
     validator = Validator(schema)
-    assert "cannot be checked" in validator.faults(value)[0][1]
-    with pytest.raises(TooCostly):
-        validator.is_valid(value)
+    assert [(path, message.partition(":")[0]) for path, message in validator.faults(value)] == [
+        ((), "it cannot be checked")
+    ]
 
 
 def test_faults_of_a_large_value_are_found_without_a_copy_for_each() -> None:
