@@ -18,19 +18,12 @@ _OWN = re.compile(r"\$(output|before|params(?=[.\[]))(?![^.\[])")
 
 
 class _OwnParams(Within):
-    """A param of the call that is undone. One that a secret made is made again: the journal has no secrets."""
+    """A param of the call that is undone, made again from its template: the journal has no secrets."""
 
-    __slots__ = ("_secret",)
-
-    def __init__(self, place: Place, forward: Template | None = None) -> None:
-        super().__init__(place)
-        nodes = {} if forward is None else forward.secret_nodes()
-        name = _first_name(place)
-        self._secret = {name: nodes[name][0]} if name in nodes else {}
+    __slots__ = ()
 
     def get(self, scope: Scope) -> Any:
-        again = {name: node.get(scope) for name, node in self._secret.items()}
-        return self.find({**scope.params(self._step), **again})
+        return self.find(scope.params(self._step))
 
 
 def _first_name(place: Place) -> str:
@@ -70,6 +63,6 @@ class OwnBinder(Binder):
                 _, names = secrets.get(_first_name(place), (None, ()))
                 places += [Place(path, "secret", name, None, embedded=False, text=text) for name in sorted(names)]
                 places.append(place)
-                return _OwnParams(place, self._forward)
+                return _OwnParams(place)
         places.append(place)
         return bound_node(place)

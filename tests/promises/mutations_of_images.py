@@ -60,7 +60,7 @@ OF_IMAGES = [
     Mutation(
         f"{_WHICH}test_an_undo_binds_the_param_of_its_call",
         "an undo gets the marker of a secret in place of the secret",
-        (("        self._secret = {name: nodes[name][0]} if name in nodes else {}\n", "        self._secret = {}\n"),),
+        (("return self.find(scope.params(self._step))", "return self.find({'sku': '$secret.SKU'})"),),
     ),
     # 86
     Mutation(

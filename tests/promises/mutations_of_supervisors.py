@@ -143,7 +143,6 @@ OF_SUPERVISORS = [
         "tests/test_guard_waits.py::test_no_undo_is_held",
         "a rate holds undos",
         (("        if undo:\n            return await self._inner(params, call)\n", ""),),
-        hangs=True,
     ),
     # 31
     Mutation(
