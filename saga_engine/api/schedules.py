@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.api.requests import submission_of
-from saga_engine.errors import PlanInvalid, SagaExists, SagaNotFound, ScheduleNotFound, SettingInvalid, StoreRefused
+from saga_engine.errors import PlanInvalid, SagaExists, ScheduleNotFound, SettingInvalid, StoreRefused
+from saga_engine.execution.ids import exists
 from saga_engine.execution.schedules import (
     CatchUp,
     Overlap,
@@ -205,7 +206,7 @@ class Schedules:
         """The ticks in a span of time, and which of them have happened; starts nothing. Raises as ``backfill``."""
         body = body_of((await self._read(name)).body)
         return [
-            Tick(saga_id, at_ms, begun=await self._exists(saga_id))
+            Tick(saga_id, at_ms, begun=await exists(self._store, saga_id))
             for at_ms, saga_id in _between(name, body, since, until, limit)
         ]
 
@@ -248,13 +249,6 @@ class Schedules:
         if found is None:
             raise ScheduleNotFound(f"there is no schedule {name}", hint="`saga schedule list` shows the schedules")
         return found
-
-    async def _exists(self, saga_id: str) -> bool:
-        try:
-            await self._store.head(saga_id)
-        except SagaNotFound:
-            return False
-        return True
 
     async def _now_ms(self) -> int:
         return (await self._store.documents().due("schedule", 1)).now_ms

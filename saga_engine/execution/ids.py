@@ -6,7 +6,8 @@ import os
 import re
 from typing import Final
 
-from saga_engine.errors import JournalConflict, PlanInvalid, Problem, SagaExists
+from saga_engine.errors import JournalConflict, PlanInvalid, Problem, SagaExists, SagaNotFound
+from saga_engine.ports import Store
 from saga_engine.ports.machine_clock import machine_clock
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -23,6 +24,15 @@ def check_saga_id(saga_id: str, given: str = "saga_id") -> str:
         hint = "1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit"
         raise PlanInvalid([Problem("field-invalid", given, f"{saga_id[:80]!r} is not a valid saga id", hint)])
     return saga_id
+
+
+async def exists(store: Store, saga_id: str) -> bool:
+    """Whether there is a saga with this id. Raises ``StoreUnavailable``."""
+    try:
+        await store.head(saga_id)
+    except SagaNotFound:
+        return False
+    return True
 
 
 def other_plan(saga_id: str) -> SagaExists:

@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from saga_engine.core.transitions import SAGA_FINAL
-from saga_engine.errors import QuotaExceeded, SagaNotFound, StoreRefused, StoreUnavailable
+from saga_engine.errors import QuotaExceeded, StoreRefused, StoreUnavailable
+from saga_engine.execution.ids import exists
 from saga_engine.ports import Document, Store
 from saga_engine.ports.machine_clock import machine_clock
 
@@ -97,7 +98,7 @@ class Quota:
         async with self._one_at_a_time():
             for _ in range(_TRIES):
                 there, use = await self._read()
-                if saga_id in use.pending or await self._exists(saga_id):
+                if saga_id in use.pending or await exists(self._store, saga_id):
                     return
                 now_ms = await self._now_ms()
                 if use.live_sagas and (full := await self._full(use, now_ms)) is not None:
@@ -125,7 +126,7 @@ class Quota:
     async def _full(self, use: _Use, now_ms: int) -> QuotaExceeded | None:
         """Why no more saga may be live now, which may change at once; raises it if it does not."""
         for name, since_ms in [*use.pending.items()]:
-            if now_ms - since_ms > _PENDING_MS or await self._exists(name):
+            if now_ms - since_ms > _PENDING_MS or await exists(self._store, name):
                 del use.pending[name]
         # After that: what has a head by now is counted here, or has ended.
         statuses = (await self._store.work().overview()).statuses
@@ -176,13 +177,6 @@ class Quota:
         use.writer = secrets.token_hex(4)
         body = msgspec.json.encode(use)
         return await self._store.documents().write("server", there._replace(body=body)) is not None
-
-    async def _exists(self, saga_id: str) -> bool:
-        try:
-            await self._store.head(saga_id)
-        except SagaNotFound:
-            return False
-        return True
 
     async def _now_ms(self) -> int:
         return (await self._store.documents().due("server", 1)).now_ms

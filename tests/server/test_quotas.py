@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.errors import QuotaExceeded
+from saga_engine.errors import QuotaExceeded, StoreUnavailable
 from saga_engine.ports import Channel
 from saga_engine.runtime import quota
 from saga_engine.runtime.quota import Quota as Counted
@@ -168,3 +168,27 @@ async def test_a_saga_that_is_being_journalled_is_counted(monkeypatch: pytest.Mo
             await counted.admit("other", b"{}")
         monkeypatch.setattr(quota, "_PENDING_MS", -1)
         await counted.admit("other", b"{}")
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["none is known", "one is known"])
+async def test_a_quota_that_cannot_be_read_holds_up_only_who_knows_of_one(
+    limited: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One partition has it: while that is away, sagas of the others begin; but no known limit is passed meanwhile."""
+    async with Coordinator.open("memory://", [], durability="relaxed") as engine:
+        counted = Counted(engine.store)
+        if limited:
+            await counted.set(1, 0)
+            await counted.admit("first", b'{"steps": [{}]}')
+        documents = engine.store.documents()
+
+        async def away(*_: object) -> None:
+            raise StoreUnavailable("its partition is away")
+
+        monkeypatch.setattr(type(documents), "read", away)
+        if limited:
+            with pytest.raises(StoreUnavailable):
+                await counted.admit("s", b'{"steps": [{}]}')
+        else:
+            await counted.admit("s", b'{"steps": [{}]}')
+            assert "cannot be read" in caplog.text
