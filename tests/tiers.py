@@ -45,6 +45,8 @@ QUICK: Final = (
 )
 
 
+#: What the tests that stand in no folder are called.
+BESIDE: Final = "(beside the folders)"
 #: Rooms of which the desk runs nothing, because each of their tests needs what a desk may lack.
 WITHOUT: Final = ("agents", "deploy", "llm")
 
@@ -183,12 +185,12 @@ def runs(tier: str, name: str, case: str, marks: Sequence[str]) -> bool:
 def rooms() -> list[str]:
     """The folders of tests, and what stands beside them as one."""
     found = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
-    return [*sorted(name for name in found if not name.endswith(".py")), "(beside the folders)"]
+    return [*sorted(name for name in found if not name.endswith(".py")), BESIDE]
 
 
 def _cells(place: str) -> tuple[str, str]:
     """Whether the inner loop and the desk run a room."""
-    if place == "(beside the folders)":
+    if place == BESIDE:
         quick = any("/" not in each and each.endswith(".py") for each in QUICK)
         rows = [row for row in ELSEWHERE if "/" not in row.place and row.place.endswith(".py")]
     else:
