@@ -31,7 +31,7 @@ def test_a_link_says_which_answer_to_which_question_and_who_got_it() -> None:
     assert list(found) == ["approve", "deny"]
     assert all(url.startswith(URL + PATH) for url in found.values())
     link = links.read(found["deny"].rpartition("/")[2])
-    assert link[:5] == ("", "trip-42", "hotel:f:1", "deny", "ops")
+    assert link[:6] == ("", "trip-42", "", "hotel:f:1", "deny", "ops")
     assert link.by == f"link:ops#{link.name}"
     assert link.name not in found["deny"]
 
