@@ -119,6 +119,21 @@ async def test_a_stop_of_another_tool_or_saga_holds_nothing() -> None:
                 await go(coordinator.store, **of)
 
 
+async def test_the_name_of_a_tool_is_no_saga() -> None:
+    """It is refused, and nothing is stopped; a saga of that name is meant where there is one."""
+    world = World()
+    async with Coordinator.open("memory://", world.tools()) as coordinator:
+        known = {"tools": lambda: coordinator.tools}
+        with pytest.raises(SettingInvalid, match="take is a tool") as refused:
+            await stop(coordinator.store, saga_id="take", **known)
+        assert "did you mean --tool take?" in refused.value.hint
+        assert await stops(coordinator.store) == []
+        await coordinator.run(plan("a"), saga_id="take")
+        for name in ("take", "later"):  # a saga that is not there yet is held as soon as it is
+            await stop(coordinator.store, saga_id=name, **known)
+        assert [each.scope for each in await stops(coordinator.store)] == ["saga:later", "saga:take"]
+
+
 async def test_undos_go_on() -> None:
     """A saga that is cancelled while a stop holds it is undone at once; the held call is never made."""
     world = World()

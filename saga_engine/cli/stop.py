@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import ByOption, DebugOption, JsonOption, NoteOption, StoreOption, complete_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Container, Sequence
 
     from saga_engine.execution.stops import Stop
     from saga_engine.ports import Store
@@ -35,7 +36,8 @@ def stop(
     """Stop all forward calls, those of a tool, or those of a saga, in every process, until 'saga go'.
 
     When the command returns, no process starts a call whose intent is not in the journal yet. Calls in flight are not
-    ended. Undos and probes go on, and a deadline still passes. A stop stays until it is lifted.
+    ended. Undos and probes go on, and a deadline still passes. A stop stays until it is lifted. The name of a tool
+    without --tool is refused, unless a saga has this id.
 
     Examples:
       saga stop --note "the bank is down"
@@ -46,7 +48,8 @@ def stop(
     from saga_engine.cli.options import person
 
     async def work(opened: Store) -> list[Stop]:
-        found = await held(opened, tool=tool, saga_id=saga_id, by=person(by), note=note)
+        known = partial(_known_tools, store)
+        found = await held(opened, tool=tool, saga_id=saga_id, by=person(by), note=note, tools=known)
         if saga_id is not None:
             await _note_unknown(opened, saga_id)
         return found
@@ -96,6 +99,19 @@ def _set(url: str | None, change: Callable[[Store], Awaitable[list[Stop]]], *, a
     return exit_codes.COMPLETED
 
 
+def _known_tools(url: str | None) -> Container[str]:
+    """The names of the tools of the settings. Tools that cannot be loaded keep nobody from an emergency stop."""
+    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.output import note
+    from saga_engine.errors import SagaError
+
+    try:
+        return registry_for(settings_for(url))
+    except SagaError as error:
+        note(f"whether a tool has this name is not known: {error.message}")
+        return ()
+
+
 async def _note_unknown(store: Store, saga_id: str) -> None:
     """A typing error in an emergency would stop nothing."""
     from saga_engine.cli.output import note, shown
@@ -104,7 +120,10 @@ async def _note_unknown(store: Store, saga_id: str) -> None:
     try:
         await store.head(saga_id)
     except SagaNotFound:
-        note(f"there is no saga {shown(saga_id)} in this store yet; the stop holds it as soon as it exists")
+        note(
+            f"there is no saga {shown(saga_id)} in this store yet; the stop holds it as soon as it exists"
+            f" (a tool is stopped with --tool {shown(saga_id)})"
+        )
 
 
 # --- in other commands ---------------------------------------------------------------------------------------------

@@ -23,6 +23,11 @@ OF_SOURCES = [
         "a stop is not stored",
         (("    call('HSET', KEYS[1], ARGV[2], ARGV[3])\n", ""),),
     ),
+    Mutation(
+        "tests/test_stops.py::test_the_name_of_a_tool_is_no_saga",
+        "the name of a tool is taken for a saga that does not exist yet",
+        (("if saga_id in tools():", "if saga_id is None:"),),
+    ),
     # 49
     Mutation(
         "tests/mcp/test_calls.py::test_a_tool_that_changed_is_not_called",

@@ -216,6 +216,8 @@ async def test_templates_schedules_stops_and_tools_are_managed() -> None:
         assert (stop["scope"], stop["by"]) == ("tool:book", "Ada")
         assert (await api.get("/v1/overview"))["stops"] == (await api.get("/v1/stops"))["stops"]
         assert (await api.post("/v1/go", {"tool": "book"}, status=200))["stops"] == []
+        refused = await api.post("/v1/stop", {"saga_id": "book"}, status=422)
+        assert (refused["code"], "--tool book" in refused["hint"]) == ("setting-invalid", True)
         assert [each["name"] for each in (await api.get("/v1/tools"))["tools"]] == ["book", "cancel", "fail"]
 
 

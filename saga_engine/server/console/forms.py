@@ -95,7 +95,8 @@ class Forms(Pages):
         fields = await self.fields(request)
         _, engine, identity = await self.whole_frame(request, "admin")
         tool, saga_id = _scope(fields.get("scope", ""))
-        await stop(engine.store, tool=tool, saga_id=saga_id, by=identity.who, note=fields.get("note", "")[:500])
+        why = fields.get("note", "")[:500]
+        await stop(engine.store, tool=tool, saga_id=saga_id, by=identity.who, note=why, tools=lambda: engine.tools)
         return self.back({}, "stopped", "/ui/stop")
 
     async def do_go(self, request: Request) -> Response:

@@ -49,6 +49,7 @@ async def stop_calls(incoming: Incoming) -> Answer:
         saga_id=body.get("saga_id"),
         by=incoming.identity.who,
         note=body.get("note", ""),
+        tools=lambda: incoming.engine.tools,
     )
     return Answer({"stops": [each._asdict() for each in found]})
 
