@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from saga_engine.execution.retention import Retention, retention_of
 from saga_engine.execution.schedules import ScheduleBody, tags_of
 from saga_engine.execution.search import check_tags
 from saga_engine.guards.chain import GuardedTools
+from saga_engine.loggers import withholding
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
@@ -110,6 +111,9 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         retention: Retention | None = None,
     ) -> None:
         self.store = store
+        #: Until it is closed, the log leaves out what it must not say of a sealed store.
+        self._withheld = ExitStack()
+        self._withheld.enter_context(withholding(is_sealed(store) and not escalation.payloads))
         #: How long ended sagas are kept; None: they expire by themselves after ``keep_finished_s``.
         self.retention = retention
         #: The operator's limits on each saga that starts here.
@@ -228,6 +232,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         if self._spans is not None:
             await self._spans.close()
         await close_sources(self.tools)
+        self._withheld.close()
 
     # --- planning ------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ other settings; the operator's file always holds. What a program gives itself ca
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from saga_engine.loggers import logger_of
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.policy.rules import Policy
 from saga_engine.settings import Settings, SettingsFile, check_output_limit, load, operators_file
@@ -22,7 +22,7 @@ from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.secrets import Allowed, allowed_of, allowed_secrets
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 #: What a program says about files: nothing (those that are found hold), other settings, or that it wants none.
 SettingsChoice = Settings | Literal["found"] | None
 #: The tables that hold for every saga, whoever opens the engine.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import PlannerUnavailable, ToolInvalid
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import printable
 from saga_engine.policy.plan_time import withheld
 from saga_engine.tools.registry import ToolRegistry, collect
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from saga_engine.policy.rules import Policy
     from saga_engine.ports import Advisor, Planner, Source
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 
 
 async def declared_tools(tools: Iterable[Any] | ToolRegistry, sources: Iterable[Source]) -> ToolRegistry:

@@ -15,7 +15,6 @@ covered.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -48,8 +47,9 @@ from saga_engine.barriers.table import (
     not_done,
     undone_call,
 )
+from saga_engine.loggers import logger_of
 
-_log = logging.getLogger("saga_engine.barriers")
+_log = logger_of("saga_engine.barriers")
 
 
 class _Barrier:

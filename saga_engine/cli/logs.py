@@ -129,6 +129,8 @@ def _whole(record: logging.LogRecord) -> str:
     text = record.getMessage()
     if record.exc_info and record.exc_info[0] is not None:
         text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+    elif record.exc_text:  # of a sealed store
+        text = f"{text}\n{record.exc_text}"
     return text
 
 

@@ -25,9 +25,10 @@ from traceback import extract_stack
 from typing import Any, Final, TypeVar
 
 from saga_engine.cli import exit_codes
+from saga_engine.loggers import logger_of
 
 _T = TypeVar("_T")
-_log = logging.getLogger("saga_engine.watchdog")
+_log = logger_of("saga_engine.watchdog")
 
 _EVERY_S: Final = 1.0
 #: The process may use so much more CPU time, in seconds, until the stack is written.

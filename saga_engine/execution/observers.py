@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -11,9 +10,10 @@ from typing import Any, Final
 from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Meter, Observer, Tracing
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 
 #: How long an observer may take for the records of one append before the engine stops waiting for it.
 OBSERVER_LIMIT_S: Final = 5.0

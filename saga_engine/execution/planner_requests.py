@@ -6,7 +6,6 @@ idempotency key or a secret.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,11 +27,12 @@ from saga_engine.core.records import Written
 from saga_engine.core.report import error_dict
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
+from saga_engine.loggers import logger_of
 from saga_engine.plan.tool_spec import Semantic, ToolCatalog, ToolSpec
 from saga_engine.ports import Advisor, CompensationRequest, Escalation, PastStep, ReplanRequest
 from saga_engine.ports.foreign import name_of, runs_foreign_code
 
-_log = logging.getLogger("saga_engine.planner")
+_log = logger_of("saga_engine.planner")
 
 
 def _words_of_advisor(local: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -17,9 +16,10 @@ from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.gateway.visit import KEY, Visit
 from saga_engine.listener import split_host
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import printable
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

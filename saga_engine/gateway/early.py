@@ -7,7 +7,6 @@ settings. A call waits until the store is open. If it cannot be opened, each cal
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
@@ -18,8 +17,9 @@ from saga_engine.errors import Interrupted, SagaError
 from saga_engine.gateway.answers import refusal
 from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import is_gone
+from saga_engine.loggers import logger_of
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 #: How long a client has to make a call and hear why the store is not open.
 TELL_S: Final = 30.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +21,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from saga_engine.api import Coordinator
 from saga_engine.errors import DecisionRefused
 from saga_engine.gateway.work import Pending, changes
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import canonical, digest, printable
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 #: Larger params are not shown to a user, who would approve what he has not seen.
 _PARAMS_CHARS: Final = 2_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -21,8 +20,9 @@ from saga_engine.gateway.early import Entrance, Opening
 from saga_engine.gateway.server import CallHandler, Gateway
 from saga_engine.gateway.visit import KEY, visit_of
 from saga_engine.listener import Bounds, Listener, address_of, listen
+from saga_engine.loggers import logger_of
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 #: A larger request is refused.
 MAX_BODY_BYTES: Final = 4 * 2**20

@@ -6,7 +6,6 @@ the place of the servers.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
@@ -25,6 +24,7 @@ from mcp_types import (
 from saga_engine._version import __version__
 from saga_engine.errors import ToolInvalid
 from saga_engine.gateway.answers import COMPLETE
+from saga_engine.loggers import logger_of
 from saga_engine.sources.mcp.call import as_it_is
 from saga_engine.sources.mcp.connection import NotConnected
 from saga_engine.sources.mcp.pins import PinnedTool
@@ -33,7 +33,7 @@ from saga_engine.sources.mcp.server import McpServer
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 
 class Observer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,13 +21,14 @@ from saga_engine.gateway.own_tools import INSTRUCTIONS, OWN_TOOLS, call_own, is_
 from saga_engine.gateway.parts import MOST_BYTES
 from saga_engine.gateway.visit import is_gone, traced, visit_of
 from saga_engine.gateway.work import Call, EndPolicy, Pending, Work
+from saga_engine.loggers import logger_of
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from saga_engine.tools.registry import ToolRegistry
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 #: How often a client that asked for progress hears of a call in flight.
 HEARTBEAT_S: Final = 5.0

@@ -7,7 +7,6 @@ there, which the process does not wait for. What this process or its children pr
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import select
 import stat
@@ -20,10 +19,11 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from saga_engine.loggers import logger_of, quoted
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.stdio import Lines, id_in
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 _CHUNK_BYTES: Final = 64 * 1024
 #: A longer request is refused: no tool's params may be as large.
@@ -98,7 +98,9 @@ def _parsed(line: bytes, *, too_long: bool) -> tuple[SessionMessage, bool]:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)), True
         except ValueError:
-            _log.warning("a line on stdin is no message: %s", printable(line[:100].decode("utf-8", "replace"), 100))
+            _log.warning(
+                "a line on stdin is no message: %s", quoted(printable(line[:100].decode("utf-8", "replace"), 100))
+            )
             error = ErrorData(code=PARSE_ERROR, message="this is no message of the protocol, or nested too deeply")
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_in(line), error=error)), False
 

@@ -16,7 +16,6 @@ until the agent makes another call that writes: by then it has gone another way,
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
@@ -39,13 +38,14 @@ from saga_engine.execution.ids import check_saga_id
 from saga_engine.gateway.offer import Offered
 from saga_engine.gateway.parts import part_of, whole_text
 from saga_engine.gateway.report import Report, named, preview_of, report_of, status_of
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import digest
 from saga_engine.ports import Document, Head, Store
 from saga_engine.runtime.journal import output_of
 from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import call_record
 
-_log = logging.getLogger("saga_engine.gateway")
+_log = logger_of("saga_engine.gateway")
 
 EndPolicy = Literal["keep", "complete", "undo"]
 END_POLICIES: Final = ("keep", "complete", "undo")

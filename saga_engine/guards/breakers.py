@@ -7,12 +7,12 @@ answer, the call is made.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.guards.waiting import is_undo
+from saga_engine.loggers import logger_of
 from saga_engine.ports import BreakerState
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import Call, GuardStore
     from saga_engine.tools.invoke import Invocation
 
-_log: Final = logging.getLogger("saga_engine.guards")
+_log: Final = logger_of("saga_engine.guards")
 
 R = TypeVar("R")
 

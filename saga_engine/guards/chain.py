@@ -10,7 +10,6 @@ tool is omitted, and the chain of a tool is assembled once. A call that no guard
 from __future__ import annotations
 
 import functools
-import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Outcome
@@ -23,6 +22,7 @@ from saga_engine.guards.rate_limit import Rate
 from saga_engine.guards.stats import COUNTERS, KINDS, Counted, Counting
 from saga_engine.guards.stops import Stops
 from saga_engine.guards.waiting import Chores, Waiting, store_trouble
+from saga_engine.loggers import logger_of
 from saga_engine.tools.invoke import Caller, Invocation
 from saga_engine.tools.outcomes import bounded, describe
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.registry import ToolRegistry
 
-_log = logging.getLogger("saga_engine.guards")
+_log = logger_of("saga_engine.guards")
 
 #: How long ``close`` waits for pending writes.
 _CLOSE_S: Final = 5.0

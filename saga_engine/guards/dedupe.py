@@ -7,7 +7,6 @@ result is a call in doubt, and stays one until its owner has settled it or its t
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.states import COMPENSATED, WAIVED
 from saga_engine.errors import SagaError, StoreUnavailable, ValueNotJson
 from saga_engine.guards.waiting import Word, store_trouble, turned_away
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import digest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from saga_engine.tools.invoke import Invocation
     from saga_engine.tools.registry import ToolRegistry
 
-_log = logging.getLogger("saga_engine.guards")
+_log = logger_of("saga_engine.guards")
 
 _MARKER: Final = re.compile(r"\{?\$secret\.[A-Za-z_][A-Za-z0-9_]*\}?")
 #: Rounds of asking who relies on a result; if they do not suffice, new ones keep coming.

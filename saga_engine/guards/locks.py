@@ -12,7 +12,6 @@ while it is being cancelled. A call takes its resources in one order (by key), s
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from saga_engine.core.redaction import REDACTED
 from saga_engine.errors import SagaError
 from saga_engine.execution.owner import provably_dead, this_process
 from saga_engine.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
+from saga_engine.loggers import logger_of, quoted
 from saga_engine.ports.foreign import IN_THE_LOOP, runs_foreign_code
 from saga_engine.tools.limits import ResourceKey, ResourceParamMissing, resource_keys
 from saga_engine.tools.outcomes import bounded, describe
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.invoke import Invocation
 
-_log = logging.getLogger("saga_engine.guards")
+_log = logger_of("saga_engine.guards")
 
 #: The intervals at which a foreign holder is queried: doubling from the first to the last.
 _FIRST_PAUSE_S: Final = 0.002
@@ -257,7 +257,7 @@ class _Queue:
             turn = await self._store.free(self.key, holder, lease_ms, _SILENT_MS)
             if turn == holder:
                 break  # it was kept alive a moment ago
-            _log.warning("the resource %r is free: %s, which held it, runs no more", self.shown, process)
+            _log.warning("the resource %r is free: %s, which held it, runs no more", quoted(self.shown), process)
             holder = turn
         return holder
 
@@ -267,7 +267,9 @@ class _Queue:
         try:
             turn = await self._store.give(self.key, ticket)
         except SagaError as error:
-            _log.warning("the resource %r could not be given back and is free after its lease: %s", self.shown, error)
+            _log.warning(
+                "the resource %r could not be given back and is free after its lease: %s", quoted(self.shown), error
+            )
             self._given.clear()  # The others would wait for the same store.
             return
         self._pass_to(turn)
@@ -281,7 +283,7 @@ class _Queue:
             _log.warning(
                 "the resource %r was lost while a call held it (%s): it was not kept alive in time, and another call "
                 "may run beside it",
-                self.shown,
+                quoted(self.shown),
                 self._holder,
             )
         self._holder = ""
@@ -301,7 +303,7 @@ class _Queue:
         if self._holder and now_s - self._alive_s > self._lease_s:
             _log.warning(
                 "the resource %r has not been kept alive for longer than its lease; another call may run beside %s: %s",
-                self.shown,
+                quoted(self.shown),
                 self._holder,
                 error,
             )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import SagaError
 from saga_engine.guards.waiting import Waiting, Word, is_undo, store_trouble, turned_away
+from saga_engine.loggers import logger_of
 from saga_engine.tools.limits import parse_rate
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.invoke import Invocation
 
-_log: Final = logging.getLogger("saga_engine.guards")
+_log: Final = logger_of("saga_engine.guards")
 
 
 class Rate:

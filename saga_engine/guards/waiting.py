@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone
+from saga_engine.loggers import logger_of
 from saga_engine.plan.limits import GUARD_WAIT_S
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     #: What a tool's guards count, by name.
     Counts = MutableMapping[str, int]
 
-_log = logging.getLogger("saga_engine.guards")
+_log = logger_of("saga_engine.guards")
 
 #: Errors of a store are passed through a turn as its result: an exception without a reader would be noise.
 Turn = asyncio.Future["Word | SagaError"]

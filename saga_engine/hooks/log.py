@@ -6,9 +6,10 @@ import logging
 from typing import Final
 
 from saga_engine.hooks.messages import answer_line, quoted, show_line, title
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Question
 
-LOGGER: Final = logging.getLogger("saga_engine.escalation")
+LOGGER: Final = logger_of("saga_engine.escalation")
 #: The levels by the names that settings use.
 LEVELS: Final = {
     "debug": logging.DEBUG,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -13,8 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from saga_engine.listener.bounds import Bounds
 from saga_engine.listener.crowd import Crowd
+from saga_engine.loggers import logger_of
 
-_log = logging.getLogger("saga_engine.listener")
+_log = logger_of("saga_engine.listener")
 
 #: Data is parsed in parts of this size, so that what comes ahead of its turn is seen before it is held.
 _PART: Final = 32 * 1024

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import logging
 import math
 import os
 import random
@@ -21,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import printable
 from saga_engine.planner.json_extract import MAX_ANSWER_CHARS, find_object
 from saga_engine.planner.prompting import ANSWER_TOOL, prompt_for
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import Allowance, PlannerRequest
 
-_log = logging.getLogger("saga_engine.planner")
+_log = logger_of("saga_engine.planner")
 
 #: Attempts for one question, the first included.
 _TRIES = 3

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -17,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Blocked, Direction, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import ValueNotJson
+from saga_engine.loggers import logger_of
 from saga_engine.plan.amounts import amount, total
 from saga_engine.plan.comparisons import no_amount
 from saga_engine.plan.values import cut, digest, plain, printable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import Call, GuardStore
     from saga_engine.tools.decorator import AnyTool
 
-_log = logging.getLogger("saga_engine.policy")
+_log = logger_of("saga_engine.policy")
 
 #: How long counts are kept after their last change if the store does not know when the saga ends (in Temporal).
 TALLY_MS: Final = 30 * 24 * 3600 * 1000

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 from saga_engine.core.effects import ErrorInfo
+from saga_engine.loggers import logger_of, quoted
 
-_log = logging.getLogger("saga_engine.tools")
+_log = logger_of("saga_engine.tools")
 
 
 def log_defect(error: ErrorInfo, *, tool: str, saga_id: str, step: int | str, direction: str, attempt: int) -> None:
@@ -24,7 +23,7 @@ def log_defect(error: ErrorInfo, *, tool: str, saga_id: str, step: int | str, di
         direction,
         attempt,
         error.error_code,
-        error.message,
+        quoted(error.message),
         error.traceback,
         extra={"saga_id": saga_id, "step_id": step, "tool": tool, "direction": direction, "attempt": attempt},
     )

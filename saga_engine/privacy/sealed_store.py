@@ -10,7 +10,6 @@ A saga that began before sealing did stays as it is. A saga whose key this proce
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from saga_engine.errors import (
     SealBroken,
     StoreUnavailable,
 )
+from saga_engine.loggers import logger_of
 from saga_engine.ports import (
     PAGE_START,
     Ack,
@@ -52,7 +52,7 @@ from saga_engine.privacy.keyring import Keyring, missing
 from saga_engine.privacy.sealed_verbs import SealedDocuments, SealedEvents, SealedGuards, SealedValues, SealedWork
 from saga_engine.privacy.store_key import FRESH_S, StoreKey, begun, refuse_retired, refuse_rolled_back, unlocked
 
-_log = logging.getLogger("saga_engine.privacy")
+_log = logger_of("saga_engine.privacy")
 
 #: So many sagas' keys are remembered.
 _KEPT: Final = 10_000

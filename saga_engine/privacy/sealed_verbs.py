@@ -6,11 +6,11 @@ Names that would reveal a value become keyed, unless the store was used before s
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import SagaError
+from saga_engine.loggers import logger_of
 from saga_engine.ports import (
     Channel,
     Claim,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import DocumentStore, EventStore, GuardStore, ValueStore, WorkStore
     from saga_engine.privacy.store_key import Sealer, StoreKey
 
-_log = logging.getLogger("saga_engine.privacy")
+_log = logger_of("saga_engine.privacy")
 
 
 class _Verbs:

@@ -8,15 +8,15 @@ restored backup, a fail-over) to when the saga was driven here. It removes what 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.loggers import logger_of
 from saga_engine.ports import SWEEP_START, WorkStore
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.pending_releases import PendingReleases
 
-_log = logging.getLogger("saga_engine.audit")
+_log = logger_of("saga_engine.audit")
 
 #: The interval between pieces, in seconds.
 EVERY_S = 1.0

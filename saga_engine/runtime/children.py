@@ -9,7 +9,6 @@ from time to time while it waits.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
@@ -37,6 +36,7 @@ from saga_engine.errors import (
 from saga_engine.execution.owner import is_owned
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.result import Handle
+from saga_engine.loggers import logger_of
 from saga_engine.plan.child_plans import check_input
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.operator_limits import Limits
@@ -45,7 +45,7 @@ from saga_engine.plan.values import digest
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.journal import read_records, state_of
 
-_log = logging.getLogger("saga_engine.children")
+_log = logger_of("saga_engine.children")
 
 #: A parent looks at its children so long after they have started, then after twice as long, up to the most.
 _LOOK_MS: Final = (60_000, 3_600_000)

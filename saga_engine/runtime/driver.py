@@ -8,7 +8,6 @@ the next are one append. If it fails, the state in memory is invalid and is drop
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -43,6 +42,7 @@ from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.observers import MaskedObservers, Observers
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.children import Children, Family
 from saga_engine.runtime.defect_reports import tell_defect
@@ -57,7 +57,7 @@ from saga_engine.runtime.stop_reasons import refusal
 from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.writer import JournalWriter
 
-_log = logging.getLogger("saga_engine.driver")
+_log = logger_of("saga_engine.driver")
 
 Result = Outcome | Advice | ErrorInfo | Image | None
 

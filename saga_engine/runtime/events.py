@@ -7,7 +7,6 @@ posted by the sender; if the sender ends first, a worker finds the event again, 
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -22,6 +21,7 @@ from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.steps.wait import answer_id, entry_of, schema_of
 from saga_engine.core.waits import EventName, Wait
 from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
+from saga_engine.loggers import logger_of, quoted
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
 from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent, Waiter
@@ -29,7 +29,7 @@ from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.listening import EVENT_KEEP_MS, Left, again_ms, left_by, message_of
 from saga_engine.runtime.supervisor import Supervisor
 
-_log = logging.getLogger("saga_engine.events")
+_log = logger_of("saga_engine.events")
 
 #: How many events of one name and key are kept if nothing waits for them.
 MOST_KEPT: Final = 100
@@ -230,7 +230,9 @@ class Events:
                 elif not await self._settled(due):
                     await self._deliver(due, receipt)
             except SagaError as error:
-                _log.warning("event %s cannot be brought to saga %s yet: %s", due.event, due.waiter.saga_id, error)
+                _log.warning(
+                    "event %s cannot be brought to saga %s yet: %s", quoted(due.event), due.waiter.saga_id, error
+                )
 
     async def _handle_late(self, due: DueEvent, receipt: Receipt) -> bool:
         """Begin the saga that handles a late event, and then tell the store: a repeat begins no second one.

@@ -9,7 +9,6 @@ server's clock. Locally its validity is measured on a clock that goes on while t
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 from typing import Any
@@ -17,10 +16,11 @@ from typing import Any
 from saga_engine.errors import LeaseLost, SagaError, StoreUnavailable
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.owner import this_process
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Renewal, Store, parts_of
 from saga_engine.ports.machine_clock import machine_clock
 
-_log = logging.getLogger("saga_engine.lease")
+_log = logger_of("saga_engine.lease")
 
 
 class Share:

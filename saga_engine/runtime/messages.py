@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
@@ -26,6 +25,7 @@ from saga_engine.errors import (
 )
 from saga_engine.execution.owner import is_owned
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.loggers import logger_of
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import PAGE_START, Acquired, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
@@ -34,7 +34,7 @@ from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 
 #: The intervals, in seconds, at which the head of a saga that others drive is read: ever longer.
 _LOOK_AGAIN_S: Final = (0.02, 0.5)

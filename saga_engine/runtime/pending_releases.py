@@ -8,13 +8,13 @@ its owner seems to be alive.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from saga_engine.errors import SagaError, SagaNotFound, StoreUnavailable
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Store, parts_of
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 
 #: How long, in seconds, a request to the store may take before the release is pending.
 _PATIENCE_S = 1.0

@@ -8,7 +8,6 @@ and is counted by its status after that; so no place is given twice, and none ha
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -18,10 +17,11 @@ import msgspec
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import QuotaExceeded, StoreRefused, StoreUnavailable
 from saga_engine.execution.ids import exists
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Document, Store
 from saga_engine.ports.machine_clock import machine_clock
 
-_log: Final = logging.getLogger("saga_engine.quota")
+_log: Final = logger_of("saga_engine.quota")
 
 _NAME: Final = "quota"
 #: How long a process goes by what it has read, if that was that nothing is limited.

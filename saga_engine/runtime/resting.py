@@ -7,12 +7,12 @@ the store (``listening``).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import Interrupted, LeaseLost, StoreRefused, StoreUnavailable
+from saga_engine.loggers import logger_of
 from saga_engine.runtime.children import Children
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.listening import Listening
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from saga_engine.runtime.children import Family
     from saga_engine.runtime.link import Link
 
-_log = logging.getLogger("saga_engine.driver")
+_log = logger_of("saga_engine.driver")
 
 #: For a longer wait for a timer, a saga needs no task.
 _SLEEP_MS: Final = 1_000

@@ -8,7 +8,6 @@ that has changed, one that is killed leaves whole sagas, and several at once rem
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,13 +19,14 @@ from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaNotFound, StoreRefused, StoreUnavailable
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.retention import Retention
+from saga_engine.loggers import logger_of
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Head, Store
 from saga_engine.ports.head import tombstone_of
 from saga_engine.runtime.archive import Archive
 from saga_engine.runtime.ties import Ties, ties_in, ties_of
 
-_log = logging.getLogger("saga_engine.retention")
+_log = logger_of("saga_engine.retention")
 
 #: How many sagas one round looks at.
 AT_ONCE: Final = 200

@@ -8,7 +8,6 @@ when its lease was lost. Its waiters get its end, or the error that stopped it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Container, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -35,6 +34,7 @@ from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.planner_requests import capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.loggers import logger_of
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools, Tracing
@@ -56,7 +56,7 @@ from saga_engine.runtime.watchdog import Watchdog
 from saga_engine.runtime.writer import JournalWriter
 from saga_engine.tools.trace_context import CALLER
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 
 #: How often a saga is taken over again after its lease was lost.
 _MAX_LOSSES = 3

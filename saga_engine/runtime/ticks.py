@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -11,9 +10,10 @@ import msgspec
 
 from saga_engine.errors import SagaError, SagaNotFound, StoreRefused, StoreUnavailable
 from saga_engine.execution.schedules import ScheduleBody, Turn, body_of
+from saga_engine.loggers import logger_of, quoted
 from saga_engine.ports import Document, Store
 
-_log = logging.getLogger("saga_engine.schedules")
+_log = logger_of("saga_engine.schedules")
 
 #: Schedules that one round looks at, and ticks of one schedule in it.
 _AT_ONCE: Final = 100
@@ -63,7 +63,7 @@ class Ticks:
                 return False  # another worker has claimed it
             found = claimed
             if body.paused:
-                _log.warning("schedule %s paused itself: %s", name, body.why)
+                _log.warning("schedule %s paused itself: %s", name, quoted(body.why))
             if turn.cancels is not None:
                 await self._cancel_saga(turn.cancels)
         if body.pending is None:

@@ -16,7 +16,6 @@ then stays open for ``OPEN_S`` before the next one.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, Protocol
 
@@ -30,8 +29,9 @@ from saga_engine.core.crash_loops import (
 )
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
+from saga_engine.loggers import logger_of
 
-_log = logging.getLogger("saga_engine.trials")
+_log = logger_of("saga_engine.trials")
 
 #: How long, in seconds, a suspect waits for the bare calls that are in flight.
 DRAIN_S: Final = 30.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +17,14 @@ from typing import Any, Final, NamedTuple
 
 from saga_engine.core.effects import COMPENSATE, CallTool, Probe
 from saga_engine.errors import SagaError
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Store
 from saga_engine.ports.foreign import IN_A_THREAD, foreign_code
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.lease import Lease
 
-_log = logging.getLogger("saga_engine.watchdog")
+_log = logger_of("saga_engine.watchdog")
 
 #: The maximum interval, in seconds, between checks of the loop.
 _EVERY_S: Final = 0.5

@@ -8,7 +8,6 @@ when their lease has ended, or at once if they are provably dead.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from saga_engine.errors import Interrupted, LeaseLost, SagaError, SettingInvalid
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.owner import parse, provably_dead, this_process
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Hint, Store, Taken, Taking
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.due_times import AT_ONCE
@@ -30,7 +30,7 @@ from saga_engine.runtime.retention import Purging, keep_purging
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.ticks import Ticks
 
-_log = logging.getLogger("saga_engine.worker")
+_log = logger_of("saga_engine.worker")
 
 #: How long, in seconds, an idle worker waits before it asks again: doubling while there is nothing to do.
 _ASK_AGAIN_S: Final = (0.02, 0.25)

@@ -9,15 +9,15 @@ handles the other.
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 
 from saga_engine.errors import SagaError
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import pass_on
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Ack, Entry, Store
 
-_log = logging.getLogger("saga_engine.writer")
+_log = logger_of("saga_engine.writer")
 
 _MAX_ENTRIES = 512
 _CALLS_IN_FLIGHT = 2

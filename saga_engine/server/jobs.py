@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from saga_engine.errors import JobNotFound, SagaError, SettingInvalid
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document
 from saga_engine.ports.machine_clock import machine_clock
@@ -26,7 +26,7 @@ from saga_engine.server.keys import hashed
 if TYPE_CHECKING:
     from saga_engine.server.desk import Desk
 
-_log = logging.getLogger("saga_engine.server")
+_log = logger_of("saga_engine.server")
 
 MAX_SAGAS: Final = 10_000
 #: So many sagas are worked on between two writes of the report, and so many of them at a time.

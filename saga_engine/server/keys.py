@@ -8,7 +8,6 @@ to all that it makes, so that the store and the sagas know it again.
 from __future__ import annotations
 
 import hashlib
-import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +16,13 @@ from typing import Any, Final
 import msgspec
 
 from saga_engine.errors import KeyReused, RequestInvalid, SagaError, StoreRefused
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Document, DocumentStore
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 from saga_engine.server.problems import status_of
 
-_log = logging.getLogger("saga_engine.server")
+_log = logger_of("saga_engine.server")
 
 KEY_CHARS: Final = 255
 _KEEP_MS: Final = 24 * 3600 * 1000

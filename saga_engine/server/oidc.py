@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import IssuerUnavailable, SettingInvalid, Unauthenticated
+from saga_engine.loggers import logger_of
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from saga_engine.server.oidc_settings import OidcSettings
 
-_log = logging.getLogger("saga_engine.server")
+_log = logger_of("saga_engine.server")
 
 _TIMEOUT_S: Final = 5.0
 _MOST_BYTES: Final = 1 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
 from collections.abc import Mapping
@@ -12,8 +11,9 @@ import msgspec
 from starlette.responses import Response
 
 from saga_engine.errors import PlanInvalid, SagaError
+from saga_engine.loggers import logger_of
 
-_log = logging.getLogger("saga_engine.server")
+_log = logger_of("saga_engine.server")
 
 MEDIA_TYPE: Final = "application/problem+json"
 #: The status of a response by the code of its error.

@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import logging
 import os
 import secrets
 import signal
@@ -38,6 +37,7 @@ from redis.asyncio.connection import ConnectionPool, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUnavailable
+from saga_engine.loggers import logger_of
 from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
 from saga_engine.stores.connection import Connector, RedisConnection, connection_options, open_connection, pack
 from saga_engine.stores.server_binary import supply
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-_log = logging.getLogger("saga_engine")
+_log = logger_of("saga_engine")
 
 _POLL_S: Final = 0.01
 _PROBE_S: Final = 1.0

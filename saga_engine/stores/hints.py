@@ -7,7 +7,6 @@ breaks the subscription (a server that ends, a fail-over, a slot that moves), it
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, RedisError
 
 from saga_engine.errors import SagaError
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Hint
 from saga_engine.stores.cluster import ClusterConnector
 from saga_engine.stores.connection import RedisConnection, TransientError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     _Heard = Callable[[Hint | None], None]
 
-_log = logging.getLogger("saga_engine.stores")
+_log = logger_of("saga_engine.stores")
 
 #: Pauses before the next attempt to subscribe, in seconds: doubling, each shortened at random.
 _PAUSES_S: Final = (0.1, 5.0)

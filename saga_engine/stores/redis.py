@@ -32,7 +32,6 @@ The keys of guards are in ``guards``, of large values without a journal in ``val
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +39,7 @@ from zlib import crc32
 
 from saga_engine.core.states import SAGA_STATES
 from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
+from saga_engine.loggers import logger_of
 from saga_engine.ports import (
     PAGE_START,
     Acquired,
@@ -85,7 +85,7 @@ _RECORDS_PER_READ: Final = 1000
 _KEYS_KEPT: Final = 4096
 _HEADS_PER_READ: Final = 500
 _LOOKS: Final = 5
-_log = logging.getLogger("saga_engine.stores")
+_log = logger_of("saga_engine.stores")
 _Records = list[bytes]
 _Places = list[int]
 

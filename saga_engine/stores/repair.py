@@ -7,12 +7,12 @@ it fails, the partition is mended, and the call is repeated.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from saga_engine.core.states import SAGA_STATES
 from saga_engine.errors import SagaError, StoreRefused
+from saga_engine.loggers import logger_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saga_engine.stores.connection import Argument, Pool
 
 _T = TypeVar("_T")
-_log = logging.getLogger("saga_engine.stores")
+_log = logger_of("saga_engine.stores")
 
 #: The maximum number of attempts of a call: after one mending it may meet the next damaged key.
 _TRIES: Final = 3

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.loggers import logger_of
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from saga_engine.telemetry.spans import Span
     from saga_engine.tools.trace_context import SpanContext
 
-_log = logging.getLogger("saga_engine.telemetry")
+_log = logger_of("saga_engine.telemetry")
 
 #: How many spans may wait, and how many are sent at a time.
 MOST_WAITING: Final = 50_000

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from saga_engine.core.effects import Outcome
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.state import State
 from saga_engine.errors import SagaError, SettingInvalid
+from saga_engine.loggers import logger_of
 from saga_engine.telemetry.spans import SagaSpans, Span
 from saga_engine.tools.threads import start_in_thread
 from saga_engine.tools.trace_context import CALL, TRACED, CallContext, SpanContext
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from saga_engine.telemetry.outbox import Outbox
 
-_log = logging.getLogger("saga_engine.telemetry")
+_log = logger_of("saga_engine.telemetry")
 
 #: The name of the marks among the counts of a saga, and how long they are kept if it is none of this store.
 _MARKS: Final = "spans"

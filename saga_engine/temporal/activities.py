@@ -6,7 +6,6 @@ process that was frozen must not resume and begin a call that has been settled m
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields
@@ -27,6 +26,7 @@ from saga_engine.core.state import State
 from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import misfit, scrub
 from saga_engine.execution.questions import tell
+from saga_engine.loggers import logger_of
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.ports import Call, Escalation, Question, Tools
 from saga_engine.ports.defects import log_defect
@@ -39,7 +39,7 @@ _QUESTION_FIELDS: Final = frozenset(each.name for each in fields(Question))
 #: So many warnings are remembered, so that none is repeated.
 _MOST_SAID: Final = 10_000
 
-_log = logging.getLogger("saga_engine.worker")
+_log = logger_of("saga_engine.worker")
 
 Asking = Callable[[State, AskPlanner], Awaitable[Advice | ErrorInfo]]
 

@@ -8,7 +8,6 @@ acknowledge a heartbeat without that note; without the acknowledgement nothing i
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -21,12 +20,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from saga_engine.errors import LeaseLost
+from saga_engine.loggers import logger_of
 from saga_engine.temporal import payloads
 
 if TYPE_CHECKING:
     from saga_engine.ports import Call
 
-_log = logging.getLogger("saga_engine.temporal")
+_log = logger_of("saga_engine.temporal")
 
 #: CLOCK_MONOTONIC stops while a machine sleeps, and Temporal's time-outs do not; CLOCK_BOOTTIME continues.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", None)

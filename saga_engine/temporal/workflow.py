@@ -11,7 +11,6 @@ doubt, and the core settles doubts as in the built-in runtime.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -45,6 +44,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Place, Replanning
 from saga_engine.errors import SagaError
 from saga_engine.execution.calls import Lesson, lesson_of
+from saga_engine.loggers import logger_of
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activity_calls import (
     growing,
@@ -58,7 +58,7 @@ from saga_engine.temporal.activity_calls import (
 from saga_engine.temporal.activity_inputs import CallOrder, Orders
 from saga_engine.temporal.declarations import CheckMaker, Declarations
 
-_log = logging.getLogger("saga_engine.worker")
+_log = logger_of("saga_engine.worker")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import urlsplit
 
+from saga_engine.loggers import logger_of
+
 if TYPE_CHECKING:
     from types import TracebackType
 
-_log = logging.getLogger("saga_engine.testing")
+_log = logger_of("saga_engine.testing")
 
 Cut = Literal["before", "after"]
 

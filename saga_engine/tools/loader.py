@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.errors import ToolInvalid
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.registry import ToolRegistry, collect
-from saga_engine.tools.tracebacks import place_outside_the_engine
+from saga_engine.tracebacks import place_outside_the_engine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,7 @@ from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.error_rules import PLAIN, ErrorRules, Refused
-from saga_engine.tools.tracebacks import traceback_of
+from saga_engine.tracebacks import traceback_of
 
 MAX_MESSAGE_CHARS = 2000
 MAX_CODE_CHARS = 100

@@ -164,6 +164,6 @@ def test_every_logger_is_on_the_page() -> None:
     root = Path(__file__).parents[2]
     used = {"saga_engine.cli"}
     for path in (root / "saga_engine").rglob("*.py"):
-        used |= set(re.findall(r'getLogger\("(saga_engine[\w.]*)"\)', path.read_text(encoding="utf-8")))
+        used |= set(re.findall(r'logger_of\("(saga_engine[\w.]*)"\)', path.read_text(encoding="utf-8")))
     page = (root / "docs" / "debugging.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(saga_engine[\w.]*)` \|", page, re.MULTILINE)) == used

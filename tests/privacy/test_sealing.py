@@ -83,7 +83,11 @@ def world(m: dict, state: dict) -> list:
     def fail(why: str) -> dict:
         raise ToolError(f"cannot: {m['error']}", retryable=False)
 
-    return [price_of, set_price, book, give_back, fail]
+    @tool(effect="read")
+    def break_down(item: str) -> dict:
+        raise KeyError(item, m["cause"]) from RuntimeError(m["cause"])
+
+    return [price_of, set_price, book, give_back, fail, break_down]
 
 
 def steps(m: dict) -> list:
@@ -94,12 +98,15 @@ def steps(m: dict) -> list:
          "rollback": {"tool": "give_back", "params": room}},
         {"step_id": "ask", "ask": {"question": m["question"], "options": [m["option"], "no"]}},
         {"step_id": "wait", "wait": {"event": "paid", "key": m["eventkey"]}},
+        {"step_id": "broken", "tool": "break_down", "params": {"item": m["item"]}, "retry": {"max_attempts": 1},
+         "on_error": "continue"},
         {"step_id": "fail", "tool": "fail", "params": {"why": "$input.why"}},
     ]  # fmt: skip
 
 
 MARKERS = ("param", "output", "error", "goal", "note", "question", "option", "event", "before", "after", "item", "kept",
-           "big", "template", "lock", "name", "tag", "stop", "eventkey", "undo", "input", "eventid", "answer")  # fmt: skip
+           "big", "template", "lock", "name", "tag", "stop", "eventkey", "undo", "input", "eventid", "answer",
+           "cause")  # fmt: skip
 
 
 def found_in(folder: str, m: dict) -> list:
@@ -151,6 +158,11 @@ def hooks(told: Told) -> list:
     ]
 
 
+def stumbling(saga_id: str, record: object) -> None:
+    """An observer that fails, and quotes all that it was given."""
+    raise RuntimeError(f"cannot take {record}")
+
+
 def logged(record: logging.LogRecord) -> str:
     """A record as any handler could write it: its text, its traceback, and what it brings along."""
     return f"{logging.Formatter().format(record)} {record.__dict__}"
@@ -171,7 +183,13 @@ async def test_markers_are_nowhere_in_a_server(caplog):
         async with (
             told_of() as told,
             Coordinator.open(
-                server.url, tools, privacy=KEYS, on_escalation=hooks(told), spans=told.spans, meters=[told.metrics]
+                server.url,
+                tools,
+                privacy=KEYS,
+                on_escalation=hooks(told),
+                spans=told.spans,
+                meters=[told.metrics],
+                observers=[stumbling],
             ) as engine,
         ):
             plan = {"name": m["name"], "goal": m["goal"], "on_failure": "compensate", "steps": steps(m)}
@@ -210,7 +228,8 @@ async def test_markers_are_nowhere_in_a_server(caplog):
             kept = key + raw.dump(key)
             assert not [what for what, text in m.items() if text.encode() in kept], key
         assert raw.exists(b"saga:meta")
-    assert any("saga show s1" in each.getMessage() for each in caplog.records)
+    for line in ("saga show s1", "step broken: the tool 'break_down'", "'stumbling' failed on"):
+        assert any(line in each.getMessage() for each in caplog.records), line
     assert not [each for each in caplog.records if any(text in logged(each) for text in m.values())]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 import os
 import secrets
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, SettingInvalid, ValueNotJson
+from saga_engine.loggers import logger_of
 from saga_engine.plan.strict_json import require_unique
 from saga_engine.plan.values import cut
 from saga_engine.plan.wait import MAX_EVENTS
@@ -23,7 +23,7 @@ from saga_engine.server.schemas import COUNT, TEXT, given, made_of
 from saga_engine.server.settings import Inbound
 from saga_engine.server.signatures import Callbacks, at_path, verified_id
 
-_log = logging.getLogger("saga_engine.server")
+_log = logger_of("saga_engine.server")
 
 _WEEK_S: Final = 7 * 24 * 3600
 _MONTH_S: Final = 31 * 24 * 3600

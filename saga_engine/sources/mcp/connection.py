@@ -8,7 +8,6 @@ be left in the task that entered them.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine._version import __version__
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import SecretMissing
+from saga_engine.loggers import logger_of, quoted
 from saga_engine.plan.values import printable
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.sources.mcp.listing import Listing, Sieve, list_tools
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.client.session import ClientSession
 
-_log = logging.getLogger("saga_engine.sources.mcp")
+_log = logger_of("saga_engine.sources.mcp")
 
 #: The pauses before the next attempt to connect, in seconds; the last of them repeats.
 BACKOFF_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -146,7 +146,7 @@ class Connection:
 
     def _not_ready(self, ready: asyncio.Future[Live], why: str, seen: Mapping[str, str], *, retryable: bool) -> None:
         if ready.done():
-            _log.debug("MCP server %s ended with an error: %s", self._config.name, scrubbed(why, seen))
+            _log.debug("MCP server %s ended with an error: %s", self._config.name, quoted(scrubbed(why, seen)))
             return
         if self._ready is ready:
             self._ready = None

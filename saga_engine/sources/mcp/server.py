@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.call import McpCall
 from saga_engine.sources.mcp.helpers import ByHand, Helper
@@ -24,7 +24,7 @@ from saga_engine.tools.decorator import AnyTool, Tool
 if TYPE_CHECKING:
     from saga_engine.sources.mcp.connection import Connection
 
-_log = logging.getLogger("saga_engine.sources.mcp")
+_log = logger_of("saga_engine.sources.mcp")
 
 #: A longer description is for no model.
 _MAX_DESCRIPTION_CHARS = 8000

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
 import signal
@@ -22,6 +21,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from saga_engine.loggers import logger_of, quoted
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.messages import read_once
 from saga_engine.sources.mcp.transport_errors import TOO_LARGE, UNREADABLE
@@ -29,7 +29,7 @@ from saga_engine.sources.mcp.transport_errors import TOO_LARGE, UNREADABLE
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-_log = logging.getLogger("saga_engine.sources.mcp")
+_log = logger_of("saga_engine.sources.mcp")
 
 #: Variables that a program needs to start at all (as in the SDK).
 _INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR")
@@ -152,7 +152,7 @@ class StdioTransport:
             return SessionMessage(jsonrpc_message_adapter.validate_json(read_once(line), by_name=False))
         except ValueError as error:
             shown = printable(line[:100].decode("utf-8", "replace"), 100)
-            _log.warning("MCP server %s wrote a line that is no message: %s", self._name, shown)
+            _log.warning("MCP server %s wrote a line that is no message: %s", self._name, quoted(shown))
             answer = _MESSAGE.search(line[:_END_BYTES]) or _MESSAGE.search(line[-_END_BYTES:])
             # Else the server prints to stdout by mistake, and the line belongs to no call.
             return (_in_place_of(line, UNREADABLE, "its answer cannot be parsed") if answer else None) or error
@@ -183,7 +183,7 @@ class StdioTransport:
                 text = printable(line.decode("utf-8", "replace").strip(), _STDERR_CHARS)
                 if text:
                     self._stderr.append(text)
-                    _log.debug("MCP server %s: %s", self._name, text)
+                    _log.debug("MCP server %s: %s", self._name, quoted(text))
 
 
 class Lines:

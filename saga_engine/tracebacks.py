@@ -1,4 +1,4 @@
-"""The origin of a tool's exception, for the journal and the log: files, lines, functions, source lines.
+"""The origin of an exception, for the journal and the log: files, lines, functions, source lines.
 
 It contains no values and no messages: those may hold secrets, and the message has its own field in an error, where
 secrets are removed. What remains is the tool's source as its author wrote it.
@@ -18,12 +18,11 @@ _LAST_FRAMES: Final = 9
 _MAX_CAUSES: Final = 3
 _MAX_LINE_CHARS: Final = 200
 _MAX_CHARS: Final = 4000
-_HERE: Final = Path(__file__).parent
+_ENGINE: Final = str(Path(__file__).parent)
 _STANDARD: Final = str(Path(linecache.__file__).parent)
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_ENGINE: Final = str(_HERE.parent)
 #: The frames that lead to the tool's call are not part of the tool.
-_CARRIERS: Final = frozenset(str(_HERE / name) for name in ("calling.py", "threads.py"))
+_CARRIERS: Final = frozenset(str(Path(_ENGINE, "tools", name)) for name in ("calling.py", "threads.py"))
 
 
 def traceback_of(error: BaseException) -> str:

@@ -1,0 +1,70 @@
+"""The engine's loggers, and what their records leave out while a sealed store is open in this process.
+
+The message of an exception may quote anything: a param, an output, a line of a tool's own database. So of a sealed
+store no message of an exception is logged, unless the operator chose ``[escalation] payloads = true``. Records keep
+the exception's code and its traceback without values. This holds at the loggers, because there are many lines that
+log an exception and more will come; a logger belongs to the process, and so does what it leaves out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from saga_engine.errors import SagaError
+from saga_engine.tracebacks import traceback_of
+
+#: What stands in place of a text that is left out.
+SEALED: Final = "[sealed]"
+
+
+class _Withholding(logging.Filter):
+    """Takes the messages of exceptions out of records, while somebody asks for it. It stops no record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not self.asked:
+            return True
+        if isinstance(record.args, tuple):
+            record.args = tuple(_without_text(each) for each in record.args)
+        if record.exc_info and record.exc_info[1] is not None:
+            # A formatter prints this text and does not make another one.
+            record.exc_text = traceback_of(record.exc_info[1])
+            record.exc_info = None
+        return True
+
+
+_FILTER: Final = _Withholding()
+
+
+def logger_of(name: str) -> logging.Logger:
+    """The logger of this name. Each of the engine's loggers is made here."""
+    made = logging.getLogger(name)
+    made.addFilter(_FILTER)
+    return made
+
+
+@contextmanager
+def withholding(asked: bool = True) -> Iterator[None]:
+    """Log no message of an exception during the block, wherever in this process."""
+    _FILTER.asked += asked
+    try:
+        yield
+    finally:
+        _FILTER.asked -= asked
+
+
+def quoted(text: str) -> str:
+    """A text of a tool, a client or a param, for the log: itself, unless such texts are left out."""
+    return SEALED if _FILTER.asked else text
+
+
+def _without_text(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return f"{value.code if isinstance(value, SagaError) else type(value).__name__} {SEALED}"
+    return value
