@@ -94,19 +94,21 @@ def saga_tools(
     tools: Iterable[Any],
     *,
     irreversible: Iterable[str] = (),
+    offer_undos: bool = False,
     result_bytes: int | None = RESULT_BYTES,
 ) -> list[Tool[Any]]:
     """Tools for an agent; each of its calls is a call of the session.
 
     ``tools``: pydantic-ai's, plain functions, or names of the coordinator's; those named in ``irreversible`` write,
-    have no undo, and may be called nevertheless. A call that was not done reaches the model as a failed tool result
+    have no undo, and may be called nevertheless. Tools that only undo or probe others are left out unless
+    ``offer_undos``: the engine calls them. A call that was not done reaches the model as a failed tool result
     (``ToolFailed``), invalid params as a ``ModelRetry``; an error that the model cannot correct is raised and ends the
     run. A result over ``result_bytes`` (as JSON) reaches the model in its cut form with a reference; the tool
     ``saga_fetch``, which the list then also contains, reads pages of it. None: results are never cut. Raises
     ``ToolMissing`` and ``SettingInvalid``.
     """
     final = set(irreversible)
-    found = specs(session.catalog, tools)
+    found = specs(session.catalog, tools, undos=offer_undos)
     check_limit(result_bytes, [spec.name for spec in found])
     listed = [_offered(session, spec, irreversible=spec.name in final, limit=result_bytes) for spec in found]
     return listed if result_bytes is None else [*listed, _fetching(session, result_bytes)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from saga_engine.adapters.results import ERROR_CHARS
 from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolMissing, ValueNotJson
-from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec, only_helpers
 from saga_engine.runtime.session_calls import name_of
 from saga_engine.tools.decorator import AnyTool, FailedCheck, Tool
 
@@ -19,9 +19,13 @@ FOR_THE_MODEL: Final = (CallFailed, PlanInvalid, ValueNotJson)
 FailedChecks = FailedCheck | Mapping[str, FailedCheck] | None
 
 
-def specs(catalog: ToolCatalog, tools: Iterable[Any]) -> list[ToolSpec]:
-    """The declarations of ``tools``: names, functions, or the framework's tools. Raises ``ToolMissing``."""
+def specs(catalog: ToolCatalog, tools: Iterable[Any], *, undos: bool) -> list[ToolSpec]:
+    """The declarations of ``tools``: names, functions, or the framework's tools; without those that only undo or probe.
+
+    With ``undos`` these are among them. Raises ``ToolMissing``.
+    """
     found = []
+    hidden = frozenset[str]() if undos else only_helpers(catalog)
     for tool in tools:
         name = name_of(tool)
         spec = catalog.spec(name)
@@ -31,7 +35,8 @@ def specs(catalog: ToolCatalog, tools: Iterable[Any]) -> list[ToolSpec]:
                 hint="sagas call their tools without the agent: open the coordinator with register(...)",
                 tool=name,
             )
-        found.append(spec)
+        if name not in hidden:
+            found.append(spec)
     return found
 
 

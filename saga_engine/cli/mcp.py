@@ -62,6 +62,9 @@ MaxAnswerOption = Annotated[
         help="A longer answer is cut, and the agent reads the rest in parts with saga_read; 0: none is cut.",
     ),
 ]
+OfferUndosOption = Annotated[
+    bool, typer.Option("--offer-undos", help="Offer the tools that only undo or probe others to the agent as well.")
+]
 HttpOption = Annotated[
     str | None,
     typer.Option(
@@ -122,6 +125,7 @@ def mcp(
     hold: HoldOption = 45.0,
     ask_client: AskClientOption = 0.0,
     max_answer: MaxAnswerOption = 1_000_000,
+    offer_undos: OfferUndosOption = False,
     http: HttpOption = None,
     token_file: TokenFileOption = None,
     allow_host: AllowHostOption = None,
@@ -172,9 +176,9 @@ def mcp(
     from saga_engine.cli.mcp_run import Life, rules_of, run_http, run_stdio
 
     rules = rules_of(settings, may_use, engine=engine)
-    life = Life.of(
-        name, goal, cast("EndPolicy", on_disconnect), idle, hold, ask_client_s=ask_client, most_bytes=max_answer
-    )
+    policy = cast("EndPolicy", on_disconnect)
+    more = {"ask_client_s": ask_client, "most_bytes": max_answer, "offer_undos": offer_undos}
+    life = Life.of(name, goal, policy, idle, hold, **more)
     if http is None:
         if token_file or allow_host:
             raise typer.BadParameter("--token-file and --allow-host belong to --http", param_hint="--http")

@@ -44,6 +44,7 @@ class Life(NamedTuple):
     hold_s: float
     ask_client_s: float = 0.0
     most_bytes: int = 0
+    offer_undos: bool = False
 
     @classmethod
     def of(cls, name: str | None, goal: str, at_end: EndPolicy, idle_s: float, hold_s: float, **more: Any) -> Life:
@@ -94,6 +95,7 @@ def _face(
     own: str,
     *,
     rules: PlannerSettings | None,
+    undos: bool,
     tools: Callable[[Coordinator, Offer], AbstractAsyncContextManager[CallHandler]],
 ) -> tuple[Callable[[CallHandler], Server], Opening]:
     """What greets clients, and what opens the store and answers calls; ``tools`` answers them unless it is the engine.
@@ -104,7 +106,7 @@ def _face(
     from saga_engine.gateway.server import Offer
 
     guards: dict[str, Any] = configured(settings)
-    offer = Offer(registry) if rules is None else None
+    offer = Offer(registry, undos=undos) if rules is None else None
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[CallHandler]:
@@ -128,7 +130,7 @@ def run_stdio(settings: Settings, registry: ToolRegistry, life: Life, rules: Pla
         one = life.work(coordinator, saga_id, kept=life.name is not None)
         return life.gateway(coordinator, one, offer).opened()
 
-    server_of, opening = _face(settings, registry, progress, saga_id, rules=rules, tools=work)
+    server_of, opening = _face(settings, registry, progress, saga_id, rules=rules, undos=life.offer_undos, tools=work)
 
     async def run() -> None:
         async with stdio_streams() as streams:
@@ -176,7 +178,8 @@ def run_http(
     hosts = hosts_for(host, allowed)
     progress = Progress("mcp", {}, many=True)
     own = life.own()
-    server_of, opening = _face(settings, registry, progress, own, rules=rules, tools=partial(_desks, life, own))
+    tools = partial(_desks, life, own)
+    server_of, opening = _face(settings, registry, progress, own, rules=rules, undos=life.offer_undos, tools=tools)
     listening = bound(host, port)
     listening.listen()  # before its address is printed
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid
-from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec, only_helpers
 from saga_engine.sources.mcp.call import McpCall
 from saga_engine.sources.mcp.compensation import FIELD as COMPENSATION
 from saga_engine.sources.mcp.helpers import ByHand
 from saga_engine.sources.mcp.pins import Pins
 from saga_engine.sources.mcp.server import McpServer
 from saga_engine.tools.decorator import AnyTool
+from saga_engine.tools.registry import ToolRegistry
 
 #: Names that begin so are the gateway's own.
 OWN: Final = "saga_"
@@ -40,14 +41,15 @@ class Offered:
         return not self.is_remote or "outputSchema" in self.declared
 
 
-def offered(tools: Iterable[AnyTool]) -> dict[str, Offered]:
-    """The tools by the names that an agent sees.
+def offered(tools: ToolRegistry, *, undos: bool = False) -> dict[str, Offered]:
+    """The tools by the names that an agent sees; with ``undos`` also those that only undo or probe.
 
     A tool of a server has the server's own name for it. Where two tools would have one name, or a name is reserved for
     the gateway, each of them is called ``SERVER__NAME``, so no server can take the place of another one's tool. Raises
     ``SettingInvalid`` if even then two have one name.
     """
-    listed = [(tool, *_names(tool)) for tool in tools if not is_helper(tool)]
+    hidden = frozenset[str]() if undos else only_helpers(tools)
+    listed = [(tool, *_names(tool)) for tool in tools if not is_helper(tool) and tool.name not in hidden]
     count = Counter(short for _, short, _ in listed)
     names = {tool.name: long if count[short] > 1 or short.startswith(OWN) else short for tool, short, long in listed}
     found: dict[str, Offered] = {}

@@ -178,6 +178,8 @@ def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     key, status = step["step_id"], step["status"]
     if step["kind"] == "read" or step.get("via") == "deduplicated":  # the effect is another saga's
         return "nothing"
+    if "undoes" in step and status == "SUCCEEDED":  # what is undone by it is another call
+        return "nothing"
     if key in report["compensated"]:
         return "undone"
     if key in report["failed"] or key in report["left_in_place"] or status == "SUCCEEDED":

@@ -37,10 +37,13 @@ CallHandler = Callable[[Any, CallToolRequestParams], Awaitable[Any]]
 
 
 class Offer:
-    """What a gateway offers to every agent: the tools of a registry, and its own."""
+    """What a gateway offers to every agent: the tools of a registry, and its own.
 
-    def __init__(self, tools: ToolRegistry) -> None:
-        self.tools: Mapping[str, Offered] = offered(tools)
+    ``undos``: also those that only undo or probe others.
+    """
+
+    def __init__(self, tools: ToolRegistry, *, undos: bool = False) -> None:
+        self.tools: Mapping[str, Offered] = offered(tools, undos=undos)
         for server in servers_in(tools):
             server.whole_answers = True
         self._listed = [*(each.declared for each in self.tools.values()), *OWN_TOOLS]

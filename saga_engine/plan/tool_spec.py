@@ -135,3 +135,18 @@ class ToolCatalog(Protocol):
     def names(self) -> Sequence[str]:
         """The names of all tools, in order of registration."""
         ...
+
+
+def only_helpers(catalog: ToolCatalog) -> frozenset[str]:
+    """The tools that others name as their undo or probe, and that nothing undoes: the engine calls them itself.
+
+    A tool with an undo of its own does something that may be wanted for its own sake, whatever else it undoes.
+    """
+    specs = [spec for name in catalog.names() if (spec := catalog.spec(name)) is not None]
+    named = {
+        name
+        for spec in specs
+        for name in (spec.undo, spec.undo_absent, spec.probe, *(each.get("tool") for each in spec.undo_then))
+        if name != spec.name
+    }
+    return frozenset(spec.name for spec in specs if spec.name in named and spec.undo is None)

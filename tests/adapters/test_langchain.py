@@ -140,10 +140,19 @@ async def test_an_agent_is_made_transactional_by_its_tool_list() -> None:
 async def test_the_model_sees_the_same_tools() -> None:
     """Name, description and schema of a wrapped tool are those of the tool; ``saga_fetch`` stands beside them."""
     async with Coordinator.open("memory://", ours()) as engine, engine.session("trip") as session:
-        for wrapped, original in zip(saga_tools(session, TOOLS)[:-1], TOOLS, strict=True):
+        for wrapped, original in zip(saga_tools(session, TOOLS, offer_undos=True)[:-1], TOOLS, strict=True):
             seen, meant = convert_to_openai_tool(wrapped)["function"], convert_to_openai_tool(original)["function"]
             assert seen.pop("description").split() == meant.pop("description").split()  # but for its indentation
             assert seen == meant
+
+
+async def test_undos_are_offered_only_if_asked_for() -> None:
+    """The agent's list has no tool that only undoes another one, though it stands in the list that is wrapped."""
+    async with Coordinator.open("memory://", ours()) as engine, engine.session("trip") as session:
+        usual = [each.name for each in saga_tools(session, TOOLS)]
+        every = [each.name for each in saga_tools(session, TOOLS, offer_undos=True)]
+    assert usual == ["book", "look", "send", "saga_fetch"]
+    assert every == ["book", "cancel", "look", "send", "saga_fetch"]
 
 
 async def test_an_error_of_the_agent_undoes_its_calls() -> None:

@@ -87,6 +87,7 @@ async def agent(
     **options: Any,
 ) -> AsyncIterator[Agent]:
     """An agent for the duration of the block; the gateway has ended after it. ``user`` answers what its client asks."""
+    options.setdefault("offer", Offer(coordinator.tools, undos=True))  # most of these tests are about all tools
     gateway = Gateway(coordinator, Work(coordinator, name, kept=True, hold_s=hold_s), **options)
     async with create_client_server_memory_streams() as (client_streams, server_streams):
         serving = asyncio.create_task(gateway.serve(*server_streams))

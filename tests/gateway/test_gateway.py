@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import ToolAnnotations
 
 from saga_engine import tool
 from saga_engine.errors import SettingInvalid
 from saga_engine.gateway import work
 from saga_engine.gateway.offer import offered
+from saga_engine.gateway.server import Offer
 from saga_engine.sources.mcp import McpServer, stdio
 from saga_engine.tools.registry import ToolRegistry
 from tests.gateway.agents import MANIFEST, about, agent, engine
@@ -129,6 +130,61 @@ async def test_tools_of_all_sources_are_one_saga(world: World) -> None:
     assert (told, world.bookings) == ([], {})
 
 
+async def test_undos_and_probes_are_offered_only_if_asked_for() -> None:
+    """By default the list has none of them, and their names are unknown; what has an undo of its own is always there."""
+
+    @tool(undo="close", probe="find")
+    async def opening(name: str) -> None: ...
+
+    @tool(undo="opening")
+    async def close(name: str) -> None: ...
+
+    @tool(undo="refund", probe="find")
+    async def pay(amount: int, idempotency_key: str) -> None: ...
+
+    @tool
+    async def refund(payment: str, idempotency_key: str) -> None: ...
+
+    @tool(effect="read")
+    async def find(idempotency_key: str) -> None: ...
+
+    made = [opening, close, pay, refund, find]
+    assert [*Offer(ToolRegistry(made)).tools] == ["close", "opening", "pay"]
+    assert [*Offer(ToolRegistry(made), undos=True).tools] == ["close", "find", "opening", "pay", "refund"]
+    declared = {name: Offer(ToolRegistry(made)).tools[name].declared["_meta"] for name in ("pay", "opening")}
+    meta = "saga-engine.dev/compensation"
+    assert declared == {"pay": {meta: {"tool": None}}, "opening": {meta: {"tool": "close"}}}
+    async with engine(tools=made) as coordinator:
+        async with agent(coordinator, offer=Offer(coordinator.tools)) as it:
+            with pytest.raises(MCPError, match="Unknown tool: refund"):
+                await it.call("refund", payment="p")
+        assert await coordinator.list() == []
+
+
+@pytest.mark.parametrize("takes_back", [True, False])
+async def test_an_agent_that_takes_back_its_own_payment_is_paid_back_once(takes_back: bool) -> None:
+    """With the undos offered, its refund is the undo of its payment: the rollback does not repeat it, and is clean."""
+    refunds: dict[str, int] = {}
+
+    @tool(undo="refund")
+    async def pay(amount: int, idempotency_key: str) -> dict[str, Any]:
+        return {"payment": idempotency_key, "amount": amount}
+
+    @tool
+    async def refund(payment: str, idempotency_key: str) -> None:
+        refunds.setdefault(idempotency_key, 100)
+
+    async with engine(tools=[pay, refund]) as coordinator, agent(coordinator) as it:
+        paid = await it.done("pay", amount=100)
+        if takes_back:
+            await it.done("refund", payment=paid["payment"])
+            assert (await it.done("saga_preview"))["would_undo"] == []
+        told = await it.done("saga_rollback")
+    assert (told["clean"], told["left"]) == (True, [])
+    assert [each["tool"] for each in told["undone"]] == ([] if takes_back else ["pay"])  # by this rollback
+    assert [*refunds.values()] == [100]
+
+
 # --- names and hints that mislead -----------------------------------------------------------------------------------
 
 
@@ -152,12 +208,12 @@ def test_no_server_takes_the_name_of_another_ones_tool(tmp_path: Path) -> None:
         """A tool with a name that another one gets."""
 
     registry = asyncio.run(listed())
-    names = offered([*registry, *ToolRegistry([ours])])
+    names = offered(ToolRegistry(registry, ours))
     assert {"inn__book", "pub__book", "local__saga_rollback"} <= names.keys()
     assert not {"book", "saga_rollback"} & names.keys()
     assert names["pub__book"].tool == "pub.book"
     with pytest.raises(SettingInvalid):
-        offered([*registry, *ToolRegistry([taken])])
+        offered(ToolRegistry(registry, taken))
 
 
 async def test_a_tool_that_nobody_described_waits_for_an_operator(world: World) -> None:

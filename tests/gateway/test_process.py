@@ -67,11 +67,11 @@ class Process:
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncIterator[tuple[Agent, Process]]:
+async def gateway(folder: Path, *options: str) -> AsyncIterator[tuple[Agent, Process]]:
     """A client that has started ``saga mcp``."""
     process = Process(folder)
     # The shell becomes the gateway, so the client's child and the gateway are one process.
-    script = f"echo $$ > {process.file}; exec {' '.join([*SAGA, 'mcp', '--id', 'desk', '--hold', '0'])}"
+    script = f"echo $$ > {process.file}; exec {' '.join([*SAGA, 'mcp', '--id', 'desk', '--hold', '0', *options])}"
     parameters = StdioServerParameters(command="/bin/sh", args=["-c", script], cwd=str(folder))
     async with Client(parameters, cache=None) as client:
         yield Agent(client), process
@@ -80,12 +80,14 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[Agent, Process]]:
 async def test_a_gateway_that_is_killed_is_replaced_by_another_one(world: World, tmp_path: Path) -> None:
     """SIGKILL between two calls loses nothing: the next gateway undoes the calls of both, and the world is as before."""
     async with gateway(tmp_path) as (it, process):
+        assert "cancel" not in await it.names()
         await it.done("book", guest="Ann")
         process.kill()
         with pytest.raises((MCPError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError)):
             await it.call("book", guest="Bo")
     assert [*world.bookings.values()] == ["Ann"]
-    async with gateway(tmp_path) as (it, _):
+    async with gateway(tmp_path, "--offer-undos") as (it, _):
+        assert "cancel" in await it.names()
         assert about(await it.call("book", guest="Ann"))["call"] == "2"  # appended, nothing is played back
         told = await it.done("saga_rollback")
         assert ([each["call"] for each in told["undone"]], told["clean"]) == (["2", "1"], True)
