@@ -277,3 +277,49 @@ async def test_a_completed_saga_is_undone_without_what_it_took_back() -> None:
         result = await c.undo("saga")
         assert isinstance(result, SagaResult)
     assert (result.status, bank.balance, len(bank.calls)) == ("COMPENSATED", 0, 2)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_the_tool_is_told_which_call_it_undoes(door: Any) -> None:
+    """As in an undo of the engine's: a barrier, or an undo that is told nothing but the key, finds the call by it."""
+    told: list[tuple[str, str | None]] = []
+    trouble = [ToolError("not now", retryable=False)]
+
+    @tool(undo="refund")
+    async def pay(amount: int, idempotency_key: str) -> dict:
+        return {"payment": idempotency_key}
+
+    @tool
+    async def refund(payment: str, ctx: ToolContext) -> None:
+        told.append((payment, ctx.undoes))
+        if trouble:
+            raise trouble.pop()
+
+    _, _, fail = Bank().tools()
+    async with Coordinator.open("memory://", [pay, refund, fail], settings=None) as c:
+        await door(c, {})
+    assert len(told) == 2
+    assert [undone for payment, undone in told if undone != payment] == []
+
+
+async def test_a_result_that_is_taken_back_is_not_given_to_another_saga() -> None:
+    """What de-duplication keeps of a call is forgotten when the agent takes it back, as with an undo of the engine's."""
+    booked: list[str] = []
+
+    @tool(undo="cancel", dedupe_ttl_s=600)
+    async def book(room: str, idempotency_key: str) -> dict:
+        booked.append(room)
+        return {"booking": len(booked)}
+
+    @tool(dedupe_ttl_s=600)
+    async def cancel(booking: int, idempotency_key: str) -> None:
+        booked[booking - 1] = ""
+
+    async with Coordinator.open("memory://", [book, cancel], settings=None) as c:
+        async with c.session("first") as s:
+            first = await s.call("book", room="blue")
+            await s.call("cancel", booking=first["booking"])
+        async with c.session("second") as s:
+            second = await s.call("book", room="blue")
+    assert second == {"booking": 2}
+    assert booked == ["", "blue"]

@@ -176,9 +176,8 @@ def mcp(
     from saga_engine.cli.mcp_run import Life, rules_of, run_http, run_stdio
 
     rules = rules_of(settings, may_use, engine=engine)
-    policy = cast("EndPolicy", on_disconnect)
     more = {"ask_client_s": ask_client, "most_bytes": max_answer, "offer_undos": offer_undos}
-    life = Life.of(name, goal, policy, idle, hold, **more)
+    life = Life.of(name, goal, cast("EndPolicy", on_disconnect), idle, hold, **more)
     if http is None:
         if token_file or allow_host:
             raise typer.BadParameter("--token-file and --allow-host belong to --http", param_hint="--http")

@@ -36,6 +36,7 @@ def call_of(
     plan = state.plan
     step, at, backward = plan.steps[index], state.steps[index], way != FORWARD
     made = (at.undo or at.call(way)) if backward else at.forward
+    undone = index if backward else at.undoes
     return Call(
         state.saga_id,
         step.key,
@@ -48,7 +49,7 @@ def call_of(
         None,
         state.approval(index, way) if made.approval else "",
         () if step.resource is None else _resources(state, step.resource),
-        (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
+        (state.acting(undone).tool, state.key(undone, FORWARD)) if undone >= 0 else None,
         permit,
         backward or step.compensates is not None,
         _key_until(state, effect, timeout_s) if made.doubt else None,
@@ -83,6 +84,7 @@ def lesson_of(state: State, record: AnyRecord) -> Lesson | None:
     if (
         step.effect != Made("decision")
         or step.status != SUCCEEDED
+        or step.undoes >= 0  # no undo is remembered
         or serving.spec is None
         or not serving.spec.remembers
     ):

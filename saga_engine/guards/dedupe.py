@@ -70,8 +70,8 @@ class Deduplication:
         self._ttl_ms = None if tool.dedupe_ttl_s is None else round(tool.dedupe_ttl_s * 1000)
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make the call, unless it has been made (forward) or must not be undone (backward)."""
-        if call.direction == COMPENSATE:
+        """Make the call, unless it has been made (forward) or must not be undone (backward, or by the saga itself)."""
+        if call.direction == COMPENSATE or call.undoes is not None:
             refused = await self._kept.release(call)
             return await self._inner(params, call) if refused is None else refused
         if self._ttl_ms is None or call.direction != FORWARD:

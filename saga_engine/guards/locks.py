@@ -373,7 +373,7 @@ class Resources:
                 found = resource_keys(part, params, self._defaults)
             except (ResourceParamMissing, KeyError):
                 # An undo is called with whatever the forward call left: what it does not have it does not touch.
-                if call.direction != COMPENSATE:
+                if call.direction != COMPENSATE and call.undoes is None:
                     raise
                 continue
             keys.update(zip(found, self._shown(part, found, params, call), strict=True))

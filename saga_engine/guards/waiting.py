@@ -129,7 +129,7 @@ class Waiting:
 
 def is_undo(call: Call) -> bool:
     """Whether a call takes something back: no breaker and no rate holds it."""
-    return call.backward or call.direction == COMPENSATE
+    return call.backward or call.direction == COMPENSATE or call.undoes is not None
 
 
 def turned_away(word: Word, what: str) -> NotDone:

@@ -23,8 +23,8 @@ class Call(NamedTuple):
     ``deadline_ms`` is on the store's clock; it is None backward, where no call is abandoned for lack of time.
     ``masked`` are the params with a marker for each secret, None if they hold none: the form that may be stored and
     shown. ``approved`` is the digest of the exact call that an operator approved, as long as that is valid.
-    ``resources`` are those that the plan names for the step. Backward, ``undoes`` is the forward call: the name of its
-    tool and its idempotency key.
+    ``resources`` are those that the plan names for the step. ``undoes``: the tool and the idempotency key of the
+    call that this one undoes, backward or because the saga takes it back itself.
 
     ``permit`` is called right before the call by the guard that delayed it: it raises ``LeaseLost`` if this process may
     not start a call any more. ``backward``: the call is an undo, or a step of a semantic compensation.

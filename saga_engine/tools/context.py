@@ -15,7 +15,7 @@ class ToolContext:
     of one step in one direction; in a probe it is the key of the call in question. ``epoch`` is the fencing token: it
     only grows, so a tool that stores the greatest epoch it has seen can refuse a former owner. ``deadline`` is the time
     after which the saga starts no new call, in Unix seconds *of the store's clock* (not of this machine's), or ``None``
-    if the saga has no deadline. ``undoes`` is, in an undo, the idempotency key of the call that it undoes.
+    if the saga has no deadline. ``undoes`` is the idempotency key of the call that this one undoes, or None.
     """
 
     saga_id: str

@@ -111,6 +111,32 @@ OF_IMAGES = [
         only="accept",
     ),
     Mutation(
+        f"{_BACK}test_the_tool_is_told_which_call_it_undoes",
+        "only an undo of the engine's is told which call it undoes",
+        (("    undone = index if backward else at.undoes\n", "    undone = index if backward else -1\n"),),
+        only="session",
+    ),
+    Mutation(
+        f"{_BACK}test_a_result_that_is_taken_back_is_not_given_to_another_saga",
+        "what an agent takes back is kept for other sagas",
+        (
+            (
+                "        if call.direction == COMPENSATE or call.undoes is not None:\n            refused",
+                "        if call.direction == COMPENSATE:\n            refused",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/gateway/test_gateway.py::test_an_agent_that_takes_back_its_own_payment_is_paid_back_once",
+        "a call that took another one back is reported as left",
+        (('    if "undoes" in step and status == "SUCCEEDED":', "    if False:"),),
+    ),
+    Mutation(
+        "tests/temporal/test_taking_back.py::test_a_step_that_takes_one_back_is_its_undo",
+        "only an undo of the engine's is told which call it undoes",
+        (("    undone = index if backward else at.undoes\n", "    undone = index if backward else -1\n"),),
+    ),
+    Mutation(
         "tests/core/test_simulation.py::test_no_effect_is_undone_twice",
         "two calls of one moment take the same one back",
         (("            if not (meet and _is_twice(made, out)):\n", "            if True:\n"),),

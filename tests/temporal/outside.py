@@ -1,4 +1,4 @@
-"""The outside world of sagas in Temporal, and their steps."""
+"""The outside world of sagas in Temporal, their steps, and what is compared of their journals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from saga_engine import ToolContext, ToolError, tool
+from saga_engine.analysis.replay_inputs import comparable, plain_record
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.world import FAST
 
@@ -80,3 +81,14 @@ class Outside:
 def step(number: int, name: str = "book", **fields: Any) -> dict[str, Any]:
     rollback = {"tool": "cancel", "params": {"ref": f"$output.step_{number}.ref"}}
     return {"step_id": number, "tool": name, "params": {"item": f"i{number}"}, "rollback": rollback, **fields}
+
+
+def facts(records: list[Any]) -> list[Any]:
+    """A journal without what is another each time: times, seeds and waits."""
+    found = []
+    for record in records:
+        body = plain_record(comparable(record))
+        for name in ("at", "until_ms", "due_ms", "seed", "engine", "error"):
+            body.pop(name, None)
+        found.append(body)
+    return found

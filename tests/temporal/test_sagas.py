@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
-from saga_engine.analysis.replay_inputs import comparable, plain_record
 from saga_engine.core.codec import decode
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
@@ -26,7 +25,7 @@ from saga_engine.temporal import workflow as flow
 from tests.kill.polling import eventually
 from tests.kill.world import FAST
 from tests.temporal.conftest import LEASE_S, Place
-from tests.temporal.outside import Outside, step
+from tests.temporal.outside import Outside, facts, step
 from tests.temporal.server import detecting_deadlocks
 
 
@@ -71,17 +70,6 @@ FINALLY = [
     {"step_id": "told", "tool": "book", "params": {"item": "{$end.status}: {$end.reason}"}},
     {"step_id": "lost", "tool": "lose", "params": {"item": "y"}},
 ]
-
-
-def facts(records: list[Any]) -> list[Any]:
-    """A journal without what is another each time: times, seeds and waits."""
-    found = []
-    for record in records:
-        body = plain_record(comparable(record))
-        for name in ("at", "until_ms", "due_ms", "seed", "engine", "error"):
-            body.pop(name, None)
-        found.append(body)
-    return found
 
 
 @pytest.mark.parametrize("name", PLANS)
