@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.api.coordinator_plans import Plans
 from saga_engine.api.coordinator_views import Views
 from saga_engine.api.engine import PlanSource
+from saga_engine.api.erasing import erase
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
 from saga_engine.api.governing import SettingsChoice, governing
@@ -21,7 +22,7 @@ from saga_engine.api.requests import (
     submission_of,
 )
 from saga_engine.api.schedules import Schedules
-from saga_engine.api.sealing import erase, is_sealed, open_sealed
+from saga_engine.api.sealing import is_sealed, open_sealed
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
@@ -504,14 +505,17 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """
         return await settled(self.store, saga_id)
 
-    async def erase(self, saga_id: str, *, by: str = "", why: str = "") -> Mapping[str, Any]:
+    async def erase(self, saga_id: str, *, by: str = "", why: str = "", family: bool = False) -> Mapping[str, Any]:
         """Destroy the key of a sealed saga that has ended: nobody can read its payloads any more (docs/privacy.md).
 
-        Its id, states and times remain, and who erased it, why and when, which is returned (``by``, ``why``,
-        ``at_ms``). Repeating it changes nothing. Raises ``EraseRefused`` and ``SagaNotFound``; what reads the saga from
-        then on raises ``SagaErased``.
+        Its id, states and times remain, and who erased it, why and when, which is returned (``by``, ``why``, ``at_ms``)
+        with the ``sagas`` that are erased and in words what is ``unreached``. Its children, parent, undos, forks and
+        the sagas of its late events hold copies: it is refused unless ``family`` erases them as well, and while one of
+        them runs. Repeating it changes nothing. Raises ``EraseRefused`` and ``SagaNotFound``; what reads an erased saga
+        raises ``SagaErased``.
         """
-        return await erase(self.store, saga_id, by, why)
+        archive = None if self.retention is None else self.retention.archive
+        return (await erase(self.store, saga_id, by, why, family=family, archive=archive)).to_dict()
 
     async def purge(self, retention: Retention | Mapping[str, Any] | None = None, *, dry_run: bool = False) -> Purged:
         """Remove sagas that ended long ago, as workers do by the ``retention`` that ``open`` got; or by another one.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +10,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import ByOption, DebugOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
+    from saga_engine.api.erasing import Erased
     from saga_engine.settings import Settings
 
 
@@ -18,6 +18,7 @@ def erase(
     saga_id: SagaArgument,
     *,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason; it stays readable.")],
+    family: Annotated[bool, typer.Option("--family", help="Erase the sagas that hold copies as well.")] = False,
     by: ByOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -27,7 +28,7 @@ def erase(
 
     Its id, states and times stay, and who erased it, why and when. Nothing brings the payloads back, except copies of
     the store from before. Erasing it again changes nothing. A saga that has not ended, or is not sealed, is refused
-    (exit code 6).
+    (exit code 6); so is one of which others hold copies (children, parent, undos, forks), without --family.
 
     Example:
       saga erase trip-42 --why "the customer asked to be forgotten"
@@ -35,23 +36,30 @@ def erase(
     import asyncio
 
     from saga_engine.cli.options import person, settings_for
-    from saga_engine.cli.output import data, document, shown
+    from saga_engine.cli.output import data, document, note, shown
 
-    said = asyncio.run(_erased(saga_id, person(by), why, settings_for(store)))
+    found = asyncio.run(_erased(saga_id, person(by), why, settings_for(store), family=family))
+    said = found.said
     if as_json:
-        document({"saga_id": saga_id, "erased": said})
+        document({"saga_id": saga_id, "erased": said, "sagas": found.sagas, "unreached": found.unreached})
     else:
         who = f" by {shown(said['by'])}" if said["by"] else ""
         data(f"saga {shown(saga_id)} is erased{who}: {shown(said['why'])}")
+        for member in found.sagas[1:]:
+            data(f"saga {shown(member)} is erased")
+        for text in found.unreached:
+            note(f"not erased: {shown(text)}")
     return exit_codes.COMPLETED
 
 
-async def _erased(saga_id: str, by: str, why: str, settings: Settings) -> Mapping[str, Any]:
-    from saga_engine.api.sealing import erase
+async def _erased(saga_id: str, by: str, why: str, settings: Settings, *, family: bool) -> Erased:
+    from saga_engine.api.erasing import erase
     from saga_engine.cli.read_only import no_store, not_found, writing_to
+    from saga_engine.cli.retention import retention_in
 
     folder = no_store(settings)
     if folder is not None:
         raise not_found(saga_id, folder)
+    rules = retention_in(settings)
     async with writing_to(settings) as store:
-        return await erase(store, saga_id, by, why)
+        return await erase(store, saga_id, by, why, family=family, archive=None if rules is None else rules.archive)

@@ -57,12 +57,22 @@ class LateCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def saga_id(self, event: str, name: str, key: str) -> str:
         """The id of the saga that handles an event: one event has one. Ids repeat among events of other names."""
-        what = [event, name, key] if self.several else [event]
-        return f"{self.saga[:_ID_CHARS]}-late-{digest(['saga-late/1', self.token, *what])[:16]}"
+        return late_saga_id(self.saga, self.token, event, name, key, several=self.several)
 
     def output(self, name: str, key: str, payload: Any) -> Any:
         """What its params bind as the output of the step: the payload, or of a wait for several the event."""
         return Came(name, key, "", payload).output() if self.several else payload
+
+
+def late_token(seed: str, saga_id: str, step: str) -> str:
+    """What only the saga of a step knows: no sender of events can say which saga handles one that comes too late."""
+    return digest(["saga-late-token/1", seed, saga_id, step])
+
+
+def late_saga_id(saga_id: str, token: str, event: str, name: str, key: str, *, several: bool) -> str:
+    """The id of the saga that handles a late event of a saga with this token."""
+    what = [event, name, key] if several else [event]
+    return f"{saga_id[:_ID_CHARS]}-late-{digest(['saga-late/1', token, *what])[:16]}"
 
 
 class LatePlan(NamedTuple):
@@ -90,7 +100,7 @@ def late_call(state: State, index: int, *, anew: bool = False) -> LateCall | Non
     return LateCall(
         saga=state.saga_id,
         step=step.key,
-        token=digest(["saga-late-token/1", state.seed, state.saga_id, step.key]),
+        token=late_token(state.seed, state.saga_id, step.key),
         tool=step.late.tool,
         params=step.late.params.raw,
         steps=steps,

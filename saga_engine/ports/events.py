@@ -125,6 +125,14 @@ class EventStore(Protocol):
     async def refuse(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int) -> None:
         """An event that was held for a wait does not fit, and its journal says so; the wait is registered anew."""
 
+    async def forget(self, channel: Channel, saga_id: str, *, keep_ms: int) -> None:
+        """Remove the content of the events that the waits of a saga took or that came too late for them.
+
+        Their ids stay known for as long as before. No ``on_late`` of the saga is called for an event that comes after
+        this. A channel without anything else is listed no more.
+        """
+        ...
+
     async def look(self, channel: Channel, event: str) -> Receipt | None:
         """What the store knows of an event."""
         ...

@@ -222,6 +222,10 @@ class SealedEvents(_Verbs):
         """An event does not fit."""
         await self._inner.refuse(self._channel(channel), waiter, self._id(channel, event), keep_ms=keep_ms)
 
+    async def forget(self, channel: Channel, saga_id: str, *, keep_ms: int) -> None:
+        """Remove the content of a saga's events."""
+        await self._inner.forget(self._channel(channel), saga_id, keep_ms=keep_ms)
+
     async def look(self, channel: Channel, event: str) -> Receipt | None:
         """What the store knows of an event."""
         found = await self._inner.look(self._channel(channel), self._id(channel, event))

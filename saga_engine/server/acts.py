@@ -148,9 +148,9 @@ async def resume(desk: Desk, identity: Identity, saga_id: str) -> SagaResult:
     return await engine.show(saga_id)
 
 
-async def erase(desk: Desk, identity: Identity, saga_id: str, why: str) -> Mapping[str, Any]:
-    """Destroy the key of a saga that has ended; returns who erased it first, why and when."""
-    return await desk.engine_of(identity).erase(saga_id, by=identity.who, why=why)
+async def erase(desk: Desk, identity: Identity, saga_id: str, why: str, *, family: bool) -> Mapping[str, Any]:
+    """Destroy the key of a saga that has ended; see ``Coordinator.erase``."""
+    return await desk.engine_of(identity).erase(saga_id, by=identity.who, why=why, family=family)
 
 
 async def settled(desk: Desk, identity: Identity, found: SagaResult, wait_s: float) -> SagaResult:

@@ -77,6 +77,10 @@ class RedisEvents:
         """A late event was handled."""
         await self._run("handled", channel, keep_ms, event)
 
+    async def forget(self, channel: Channel, saga_id: str, *, keep_ms: int) -> None:
+        """Remove the content of a saga's events."""
+        await self._run("forget", channel, keep_ms, msgspec.json.encode([saga_id])[:-1] + b",")
+
     async def look(self, channel: Channel, event: str) -> Receipt | None:
         """What the store knows of an event."""
         found = await self._run("look", channel, 0, event)

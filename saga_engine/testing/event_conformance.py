@@ -269,6 +269,32 @@ class EventConformance:
         await self._over(store, B, TWO.id)
         assert await due() == []
 
+    async def test_what_is_forgotten_of_a_saga(self, store: Store) -> None:
+        """The content of its events goes; their ids stay known, and the events of others are as they were."""
+        events = store.event_store()
+        assert await self._register(store, A) is None
+        await self._send(store, ONE)
+        assert await self._over(store, A, ONE.id, about=b"late") is None
+        await events.forget(PAID, A.saga_id, keep_ms=LONG_MS)
+        assert await events.listed(None, 10) == []
+        assert await self._send(store, ONE) == Receipt("taken", True, A)
+        await self._register(store, B)
+        await self._send(store, TWO)
+        await events.forget(PAID, A.saga_id, keep_ms=LONG_MS)
+        assert await events.look(PAID, TWO.id) == Receipt("held", True, B, TWO.payload)
+        assert {event.id for event in await events.listed(None, 10)} == {ONE.id, TWO.id}
+
+    async def test_nothing_is_done_about_late_events_of_a_forgotten_saga(self, store: Store) -> None:
+        """What its wait left goes, too: an event that comes after it is late, and nobody's."""
+        events = store.event_store()
+        await self._register(store, A)
+        await self._over(store, A, about=b"late")
+        assert (await self._send(store, ONE)).about == b"late"
+        await events.forget(PAID, A.saga_id, keep_ms=LONG_MS)
+        assert await events.look(PAID, ONE.id) == Receipt("late", True, A)
+        assert (await self._send(store, TWO))[:3] == ("late", False, A)
+        assert (await events.look(PAID, TWO.id)).about == b""  # type: ignore[union-attr]
+
     async def test_events_are_listed(self, store: Store) -> None:
         """The events of one name and key, or of all, last come first, with what became of each."""
         events = store.event_store()

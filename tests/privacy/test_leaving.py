@@ -6,7 +6,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.analysis.trace_file import verify
-from saga_engine.errors import SagaErased
+from saga_engine.errors import EraseRefused, SagaErased
 from saga_engine.execution.retention import Retention
 
 KEYS = {"k1": bytes(range(32))}
@@ -68,14 +68,83 @@ async def test_an_erased_saga_stays_as_long_as_another_one_needs_it(url):
         await engine.run(plan("x"), saga_id="o")
         await engine.undo("o")
         (child,) = {each.saga_id for each in await engine.list()} - {"p", "o", "o-undo"}
-        for saga_id in (child, "o-undo"):
-            told = await engine.erase(saga_id, by="ann", why="asked")
-            assert (told["by"], told["why"]) == ("ann", "asked")
-            with pytest.raises(SagaErased):
-                await engine.show(saga_id)
+        for saga_id, family in ((child, {child, "p"}), ("o-undo", {"o-undo", "o"})):
+            told = await engine.erase(saga_id, by="ann", why="asked", family=True)
+            assert (told["by"], told["why"], told["sagas"][0], {*told["sagas"]}) == ("ann", "asked", saga_id, family)
+            for member in family:
+                with pytest.raises(SagaErased):
+                    await engine.show(member)
         ages = Retention({"COMPENSATED": 0})
         assert (await engine.purge(ages)).kept["the saga whose effects it took over is stored"] == 1
         head = await engine.store.head(child)
         assert head.status == "COMPLETED"
         found = await engine.purge(Retention(AT_ONCE))
         assert sorted(found.purged) == sorted(["p", child, "o", "o-undo"])
+
+
+@tool
+async def back_later(word: str, sum: int) -> None:  # noqa: A002 - a param
+    """For an event that comes too late."""
+
+
+def waiting(word: str) -> dict:
+    late = {"tool": "back_later", "params": {"word": word, "sum": "$output.step_w.sum"}}
+    return {
+        "steps": [
+            {"step_id": 1, "tool": "forth", "params": {"word": word}},
+            {"step_id": "w", "wait": {"event": "paid", "key": word, "timeout_s": 600, "on_late": late}},
+        ]
+    }
+
+
+async def test_what_holds_copies_of_an_erased_saga_is_named_and_erased_with_it(url):
+    """Children, undos, forks and sagas of late events: refused by name, or all erased, with keys of events and terms."""
+    word = f"mk{uuid.uuid4().hex}"
+    second = {"step_id": 2, "tool": "forth", "params": {"word": word}}
+    parent = {"steps": [{"step_id": 1, "saga": {"plan": plan(word)}}, second]}
+    async with Coordinator.open(url, [forth, back, back_later], privacy=KEYS, on_escalation=()) as engine:
+        await engine.run(parent, saga_id="p", tags=[word])
+        (child,) = {each.saga_id for each in await engine.list()} - {"p"}
+        await engine.fork("p", new_id="f", run_from=2)
+        await engine.undo("f")
+        await engine.submit(waiting(word), saga_id="w")
+        await engine.cancel("w")
+        late = (await engine.send_event("paid", word, {"sum": 7}, event_id=word)).late_saga
+        assert (await engine.wait(late)).status == "COMPLETED"
+        for saga_id, family in (("p", {"p", child, f"{child}-undo", "f", "f-undo"}), ("w", {"w", late})):
+            with pytest.raises(EraseRefused) as refused:
+                await engine.erase(saga_id, by="ann", why="asked")
+            assert {*refused.value.context["sagas"]} == family - {saga_id}
+            told = await engine.erase(saga_id, by="ann", why="asked", family=True)
+            assert {*told["sagas"]} == family
+            assert told == await engine.erase(saga_id, by="bob", why="again", family=True) | {"sagas": told["sagas"]}
+        for each in await engine.list():
+            assert word.encode() not in each.summary
+        assert not (await engine.search(tags=[word])).sagas
+        assert await engine.events() == []
+        again = await engine.send_event("paid", word, {"sum": 7}, event_id=word)
+        assert (again.disposition, again.repeated) == ("handled", True)
+
+
+async def test_a_family_of_which_a_member_runs_is_not_erased(url, tmp_path):
+    """It needs what it copied. And what is stored no more is told, with the archive's file that has it."""
+    ask = {"step_id": "ask", "ask": {"question": "?", "options": ["yes"]}}
+    parent = {"steps": [{"step_id": 1, "saga": {"plan": plan("x")}}]}
+    rules = Retention(AT_ONCE, archive=tmp_path)
+    async with Coordinator.open(url, [forth, back], privacy=KEYS, on_escalation=(), retention=rules) as engine:
+        await engine.run(parent, saga_id="p")
+        await engine.fork("p", new_id="f", plan={"steps": [*parent["steps"], ask]})
+        with pytest.raises(EraseRefused, match="saga f, which holds copies"):
+            await engine.erase("p", by="ann", why="asked", family=True)
+        assert (await engine.show("p")).status == "COMPLETED"
+        assert (await engine.purge()).purged == []
+        await engine.resolve("f", "ask", "yes", by="ann")
+        await engine.run(plan("y"), saga_id="o")
+        await engine.undo("o")
+        assert (await engine.purge(Retention({"COMPENSATED": 0}, archive=tmp_path))).purged == []
+        told = await engine.erase("o", by="ann", why="asked", family=True)
+        assert {*told["sagas"]} == {"o", "o-undo"}
+        head = await engine.store.head("p")
+        assert await engine.store.ended().purge(head)
+        told = await engine.erase("f", by="ann", why="asked", family=True)
+        assert any("saga p: it was purged" in text for text in told["unreached"])

@@ -62,6 +62,11 @@ OF_PRIVACY = [
         (("call('HDEL', key, 'key', 'messages')", "call('HDEL', key, 'messages')"),),
     ),
     Mutation(
+        "tests/privacy/test_leaving.py::test_what_holds_copies_of_an_erased_saga_is_named_and_erased_with_it",
+        "an erasure says nothing of the forks and children that hold copies",
+        (("if others and not family:", "if len(others) > 99 and not family:"),),
+    ),
+    Mutation(
         "tests/privacy/test_leaving.py::test_an_erased_saga_stays_as_long_as_another_one_needs_it",
         "with its key a saga loses what it is tied to",
         (('**({"ties": dict(ties)} if ties else {})', "**{}"),),

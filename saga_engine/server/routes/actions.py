@@ -22,8 +22,10 @@ _ERASED: Final[Schema] = {
             "properties": {"by": {"type": "string"}, "why": {"type": "string"}, "at_ms": {"type": "integer"}},
             "required": ["by", "why", "at_ms"],
         },
+        "sagas": {"type": "array", "items": {"type": "string"}, "description": "All that are erased now."},
+        "unreached": {"type": "array", "items": {"type": "string"}, "description": "What still holds something of it."},
     },
-    "required": ["saga_id", "erased"],
+    "required": ["saga_id", "erased", "sagas", "unreached"],
 }
 
 
@@ -99,8 +101,11 @@ async def resume(incoming: Incoming) -> Answer:
 
 async def erase(incoming: Incoming) -> Answer:
     """Destroy the key of a sealed saga."""
-    said = await acts.erase(incoming.desk, incoming.identity, incoming.saga_id, incoming.body["why"])
-    return Answer({"saga_id": incoming.saga_id, "erased": said})
+    body = incoming.body
+    family = body.get("family", False)
+    said = dict(await acts.erase(incoming.desk, incoming.identity, incoming.saga_id, body["why"], family=family))
+    beyond = {name: said.pop(name) for name in ("sagas", "unreached")}
+    return Answer({"saga_id": incoming.saga_id, "erased": said, **beyond})
 
 
 def _act(  # noqa: PLR0917
@@ -186,12 +191,13 @@ OPERATIONS: Final = [
         "erase",
         "Destroy the key of a sealed saga that has ended",
         "Nobody can read its payloads any more: requests for it answer 410 with who erased it, why and when, as the "
-        "first erasure said. Again, it changes nothing. One that has not ended, or is not sealed, is refused with 409.",
+        "first erasure said. Again, it changes nothing. One that has not ended, or is not sealed, is refused with 409, "
+        "and so is one of which other sagas hold copies (parent, children, undos, forks), without family.",
         erase,
-        {"why": TEXT},
+        {"why": TEXT, "family": TRUTH},
         ("why",),
         scope="admin",
         query={},
-        answers={200: ("The tombstone: by whom, why and when.", _ERASED)},
+        answers={200: ("The tombstone, the sagas that are erased, and what could not be reached.", _ERASED)},
     ),
 ]

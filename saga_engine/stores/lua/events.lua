@@ -16,6 +16,7 @@
 --       'send', event, payload, most     'register', wait, about     'over', wait, taken, refused, about
 --       'address', wait, event, payload, mark                        'arrived', wait, event, again_ms
 --       'first'                          'look', event               'list', limit       'handled', event
+--       'forget', what the names of a saga's waits begin with
 -- Reply of 'send' and 'address' {1 known or 0, what became of it, wait, payload, about}
 --          'register' and 'look' {event, payload} or likewise
 --
@@ -28,7 +29,9 @@
 --    has, and whose step waits for others ('arrived'), is held until then.
 -- 5. An event that comes after its wait is over is late. If the wait left something for it (about), it is nobody else's.
 --    The wait of which 'over' was said last counts; to say it again, as about an event that came later, is no news.
--- 6. A channel without waits, held events and late ones to be handled expires keep_ms after its last change; no other.
+-- 6. What is forgotten of a saga is the content of its events, not that they came: law 1 holds for their ids. A channel
+--    that has nothing else is listed no more.
+-- 7. A channel without waits, held events and late ones to be handled expires keep_ms after its last change; no other.
 
 local call = redis.call
 local TRIM_AT_ONCE = 100
@@ -247,6 +250,31 @@ function verbs.handled()
     became(event, 'handled\n' .. wait)
     drop(event)
     call('ZREM', due, member(wait, event))
+  end
+  expire()
+end
+
+function verbs.forget()
+  local begins = ARGV[4]
+  local function theirs(wait)
+    return wait and string.sub(wait, 1, #begins) == begins
+  end
+  local others = call('ZCARD', waits) > 0
+  for _, event in ipairs(call('ZRANGE', seen, 0, -1)) do
+    local word, wait = state_of(event)
+    if theirs(wait) and word ~= 'held' then
+      drop(event)
+      call('HDEL', box, 'm:' .. event)
+      call('ZREM', due, member(wait, event))
+    else
+      others = true
+    end
+  end
+  if theirs(call('HGET', box, 'last')) then
+    call('HSET', box, 'last_about', '')
+  end
+  if not others then
+    call('ZREM', index, channel)
   end
   expire()
 end
