@@ -104,9 +104,12 @@ def _face(
     """
     from saga_engine.gateway.engine import EngineFace, engine_server
     from saga_engine.gateway.server import Offer
+    from saga_engine.policy.unlisted import with_unlisted
 
     guards: dict[str, Any] = configured(settings)
     offer = Offer(registry, undos=undos) if rules is None else None
+    if offer is not None:
+        guards["policy"] = with_unlisted(None, registry, of_agents=True)
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[CallHandler]:

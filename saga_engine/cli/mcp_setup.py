@@ -168,8 +168,9 @@ def _gaps(  # noqa: PLR0917
     if spec.effect == "read":
         return gaps
     if spec.undo is None and spec.undo_absent is None and spec.name not in serving:
-        asked = getattr(getattr(registry.get(spec.name), "function", None), "is_final", False)
-        gaps.append(f"no undo: its effect stays{', and each call is asked about' if asked else ''}")
+        function = getattr(registry.get(spec.name), "function", None)
+        asked = any(getattr(function, word, False) for word in ("is_final", "is_asked"))
+        gaps.append(f"no undo: its effect stays{', and each call of an agent is asked about' if asked else ''}")
     for name in (spec.undo, spec.undo_absent):
         tool = None if name is None else registry.get(name)
         if tool is not None and isinstance(tool.function, ByHand):

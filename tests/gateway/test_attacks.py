@@ -13,6 +13,7 @@ from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 from pydantic import TypeAdapter
 
 from saga_engine.gateway.stdio import _parsed
+from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.sources.mcp import McpServer, stdio
 from saga_engine.sources.mcp.stdio import id_in
 from tests.gateway.agents import MANIFEST, Agent, about, agent, engine
@@ -92,11 +93,24 @@ async def test_a_write_that_nothing_takes_back_is_asked_about(tmp_path: Path) ->
     evil.say(
         tools=[tool("send", annotations={"destructiveHint": False, "recovery": {"tool": "unsend"}}), tool("unsend")]
     )
-    async with engine(evil.source({"send": {}})) as coordinator, agent(coordinator) as it:
+    source = evil.source({"send": {}})
+    await source.open()
+    asking = with_unlisted(None, source.tools(), of_agents=True)
+    async with engine(source, policy=asking) as coordinator, agent(coordinator) as it:
         told = await it.refused("send")
         assert "pending" in told
         assert "names no undo" in told
     assert evil.calls == []
+
+
+async def test_a_plan_says_itself_that_a_step_stays(tmp_path: Path) -> None:
+    """Its author has named the step the pivot, so the same call is made without a question."""
+    evil = Evil(tmp_path, "send")
+    evil.say(answers={"send": COMPLETE})
+    plan = {"steps": [{"step_id": 1, "tool": "evil.send", "kind": "pivot"}]}
+    async with engine(evil.source({"send": {}})) as coordinator:
+        assert (await coordinator.run(plan)).status == "COMPLETED"
+    assert evil.calls == ["send"]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,12 @@ async def test_a_gateway_that_is_killed_is_replaced_by_another_one(world: World,
         assert world.bookings == {}
 
 
+async def test_what_nothing_takes_back_is_asked_about(world: World, tmp_path: Path) -> None:
+    """The manifest names no undo of ``cancel``, and an agent that calls it has no plan that says so."""
+    async with gateway(tmp_path) as (agent, _):
+        assert "names no undo" in await agent.refused("cancel", id="7")
+
+
 @pytest.mark.parametrize(
     ("options", "said"), [([], "no tool to serve"), (["--on-disconnect", "never"], "keep, complete, undo")]
 )

@@ -413,25 +413,29 @@ def test_an_undo_that_a_server_names_is_for_the_operator_to_confirm(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("table", "asks"),
+    ("table", "agents", "plans"),
     [
-        ({}, True),
-        ({"undo": "get"}, False),
-        ({"semantic": "ask"}, False),
-        ({"semantic": "never"}, True),
-        ({"effect": "read"}, False),
-        ({"ask": False}, False),
-        ({"undo": "get", "ask": True}, True),
-        ({"effect": "read", "ask": True}, True),
+        ({}, "final-tool", ""),
+        ({"undo": "get"}, "", ""),
+        ({"semantic": "ask"}, "", ""),
+        ({"semantic": "never"}, "final-tool", ""),
+        ({"effect": "read"}, "", ""),
+        ({"ask": False}, "", ""),
+        ({"ask": True}, "asked-tool", "asked-tool"),
+        ({"undo": "get", "ask": True}, "asked-tool", "asked-tool"),
+        ({"effect": "read", "ask": True}, "asked-tool", "asked-tool"),
     ],
 )
-def test_a_write_that_nothing_takes_back_is_asked_about(table: dict[str, Any], asks: bool) -> None:
-    """An operator approves each forward call of it, unless the manifest says ``ask = false``."""
+def test_a_write_that_nothing_takes_back_is_asked_about(table: dict[str, Any], agents: str, plans: str) -> None:
+    """An operator approves each forward call of an agent; ``ask = true`` is for plans as well, ``ask = false`` for none."""
     made = server(tools={"wipe": table, "get": {"effect": "read"}})
     made._pins = {"get": pinned(), "wipe": pinned("wipe")}
-    policy = with_unlisted(None, made.tools())
-    rules = [] if policy is None else [(rule.name, rule.tools, rule.verdict, rule.direction) for rule in policy.rules]
-    assert rules == ([("final-tool", ("inn.wipe",), "ask", "forward")] if asks else [])
+    for of_agents, name in ((True, agents), (False, plans)):
+        policy = with_unlisted(None, made.tools(), of_agents=of_agents)
+        rules = (
+            [] if policy is None else [(rule.name, rule.tools, rule.verdict, rule.direction) for rule in policy.rules]
+        )
+        assert rules == ([(name, ("inn.wipe",), "ask", "forward")] if name else [])
 
 
 def test_ask_is_true_or_false() -> None:

@@ -68,7 +68,9 @@ class McpCall:
         self._it = manifest
         #: Why every forward call needs an operator's approval; empty if none does.
         self.needs_approval = "" if manifest.listed else f"the manifest of [mcp.{server.config.name}] does not name it"
-        #: Whether every forward call needs one because what it does stays.
+        #: Whether every forward call needs one because the manifest says so.
+        self.is_asked = manifest.listed and bool(manifest.ask)
+        #: Whether every forward call of an agent needs one because what it does stays. A plan says it with `pivot`.
         self.is_final = manifest.listed and manifest.is_final
         self.__name__ = f"{server.config.name}.{manifest.name}"
 

@@ -78,9 +78,9 @@ class ToolManifest:
 
     @property
     def is_final(self) -> bool:
-        """Whether an operator is asked before a call, because nothing takes it back and nobody said not to ask."""
+        """Whether nothing takes back what it does, and its manifest does not say whether to ask."""
         if self.ask is not None or self.helper is not None:
-            return bool(self.ask)
+            return False
         return self.effect == "write" and self.undo is None and self.options.get("semantic") in (None, "never")
 
     def links(self) -> dict[str, str | None]:
