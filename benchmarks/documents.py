@@ -100,6 +100,27 @@ def _kind(why: str) -> str:
     return _QUOTED.sub("…", why.partition("; ")[0])
 
 
+#: How the page's table writes a reason: what begins so is that word, or the rest of the reason.
+_SHORT = {
+    "it needs a body of ": "",
+    "its path has ": "path",
+    "the host of its server ": "host",
+    "the document ": "server",
+}
+
+
+def _short(why: str) -> str:
+    for start, word in _SHORT.items():
+        if why.startswith(start):
+            return f"`{word or why.removeprefix(start)}`"
+    return f"`{why}`"
+
+
+def left_out(found: Counter[str]) -> str:
+    """The cell of the table: how many operations are left out for which reason."""
+    return ", ".join(f"{count} {_short(why)}" for why, count in found.most_common())
+
+
 def acceptable(document: Document, operation: Operation) -> Iterator[Any]:
     """The request examples of an operation that the document's own schema accepts."""
     body = document.resolved(operation.body.get("requestBody"))
@@ -181,10 +202,13 @@ def rows(counts: list[Counted]) -> str:
     names = ("operations", "drafted", "examples", "passed")
     numbers = [[f"{getattr(each, name):,}" for name in names] for each in counts]
     lines = [
-        f"| {each.name.replace(': ', ' ')} | {' | '.join(row)} |" for each, row in zip(counts, numbers, strict=True)
+        f"| {each.name.replace(': ', ' ')} | {' | '.join(row)} | {left_out(each.reasons)} |"
+        for each, row in zip(counts, numbers, strict=True)
     ]
     total = [sum(getattr(each, name) for each in counts) for name in names]
-    lines.append(f"| **{len(counts)}** | {' | '.join(f'**{number:,}**' for number in total)} |")
+    lines.append(
+        f"| **{len(counts)}** | {' | '.join(f'**{number:,}**' for number in total)} | {sum(reasons(counts).values())} |"
+    )
     return "\n".join(lines)
 
 
@@ -195,7 +219,7 @@ def reasons(counts: list[Counted]) -> Counter[str]:
 
 def written(page: str, text: str) -> str:
     """The page with these rows below the heading of its table."""
-    head = re.search(r"(?m)^\|[^|\n]+\|[^|\n]+\|[^|\n]+\|[^|\n]+\|[^|\n]+\|\n\|---\|---:\|---:\|---:\|---:\|\n", page)
+    head = re.search(r"(?m)^(?:\|[^|\n]+){6}\|\n\|---\|---:\|---:\|---:\|---:\|---\|\n", page)
     if head is None:
         raise SystemExit("the page has no such table")
     rest = re.sub(r"\A(?:\|.*\n)*", "", page[head.end() :])
