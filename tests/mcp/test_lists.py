@@ -112,6 +112,36 @@ def test_accept_names_what_it_leaves_out_and_everything_else_starts(tmp_path: Pa
     assert "inn.odd" not in out.split()
 
 
+@pytest.mark.parametrize(
+    ("answer", "output"),
+    [
+        ({}, {"text": ""}),
+        ({"content": None}, {"text": ""}),
+        ({"content": "done"}, {"text": "done"}),
+        ({"content": {"type": "text", "text": "done"}}, {"text": "done"}),
+        ({"structuredContent": {"id": 7}}, {"id": 7}),
+    ],
+)
+async def test_an_answer_that_spells_its_content_otherwise_is_one(tmp_path: Path, answer: Any, output: Any) -> None:
+    """The call was made; that a server leaves `content` out, or writes one block of it, is no doubt about that."""
+    server = World(tmp_path).server({"texts": True}, {"loose": {}})
+    found = await outcome(server, "loose", {"answer": answer})
+    await server.close()
+    assert isinstance(found, Done)
+    assert found.output == output
+
+
+async def test_an_answer_that_is_none_says_where(tmp_path: Path) -> None:
+    """The place and the fault, without the dump of a library."""
+    server = World(tmp_path).server({"texts": True, "legacy": True}, {"loose": {}})
+    found = await outcome(server, "loose", {"answer": {"content": 7}})
+    await server.close()
+    assert isinstance(found, Unknown)
+    assert found.error.error_code == "answer_unreadable"
+    assert "its answer is none of the protocol: content: Input should be a valid list" in found.error.message
+    assert "\n" not in found.error.message
+
+
 @pytest.mark.parametrize("way", ["stdio", "http", "events"])
 async def test_half_a_character_is_no_reason_to_lose_an_answer(tmp_path: Path, way: str) -> None:
     """A text that was cut within an emoji ends in U+FFFD; what is spelled out is left alone."""

@@ -52,6 +52,7 @@ def listed():
         tools[0]["description"] = swapped.read_text()
     if WAYS.get("texts"):
         tools += [tool("half", "A text that was cut within a character.", {}), tool("twice", "A name twice.", {})]
+        tools.append(tool("loose", "Answers with whatever it is asked for.", {"answer": {}}))
     listing = WORLD.with_suffix(".listing")
     if listing.exists():
         tools += json.loads(listing.read_text())
@@ -95,6 +96,8 @@ def call(name, arguments, meta):
         return {"isError": True, "content": [{"type": "text", "text": f"broken: {os.environ.get('TOKEN', '')}"}]}
     if name == "twice":
         return {"structuredContent": {"id": "TWICE"}, "content": []}
+    if name == "loose":
+        return arguments["answer"]
     if name == "half":
         return {"content": [{"type": "text", "text": "cut \ud83d, whole \U0001f600, spelled \\ud83d"}]}
     if name == "env":

@@ -20,6 +20,7 @@ from saga_engine.plan.values import printable
 from saga_engine.sources.http.answers import NOT_DONE, RETRYABLE
 from saga_engine.sources.mcp.connection import Connection, Live, NotConnected, scrubbed
 from saga_engine.sources.mcp.manifest import ServerConfig, ToolManifest
+from saga_engine.sources.mcp.messages import fault_in
 from saga_engine.sources.mcp.results import Unreadable, error_text, output_of, whole_output
 from saga_engine.sources.mcp.templates import Unfillable
 from saga_engine.sources.mcp.transport_errors import OWN_CODES, label_of
@@ -151,6 +152,7 @@ class McpCall:
     ) -> Mapping[str, Any]:
         from mcp import MCPError
         from mcp_types import CallToolRequest, CallToolRequestParams
+        from pydantic import ValidationError
 
         arguments, meta = self._filled(params, call)
         request = CallToolRequest(params=CallToolRequestParams(name=self.remote, arguments=arguments, _meta=meta))
@@ -159,8 +161,10 @@ class McpCall:
             return answer
         except MCPError as error:
             raise self._refusal(connection, live, error) from None
-        except Exception as error:
-            # An answer that is no answer of the protocol, or a transport that broke.
+        except ValidationError as error:
+            said = f"its answer is none of the protocol: {printable(fault_in(error), 500)}"
+            raise self._unknown(said, "answer_unreadable") from error
+        except Exception as error:  # a transport that broke
             raise self._unknown(_said(error), "answer_unreadable") from error
 
     def _filled(self, params: dict[str, Any], call: ToolContext) -> tuple[dict[str, Any], Any]:

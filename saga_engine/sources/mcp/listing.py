@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.compensation import claimed_undo, undo_among
+from saga_engine.sources.mcp.messages import blocks_of, fault_in
 from saga_engine.sources.mcp.pins import PinnedTool
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _MAX_PAGES: Final = 100
 #: More tools than this are not looked at.
 MAX_TOOLS: Final = 10_000
 _REASON_CHARS: Final = 200
+#: What an answer of a tool may have that says nothing. An answer without anything else has no content.
+_OF_ALL: Final = frozenset({"_meta", "isError", "resultType"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,11 @@ class Sieve:
 
     def _sieved(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         result = getattr(getattr(item, "message", None), "result", None)
-        if isinstance(result, dict) and isinstance(result.get("tools"), list) and "content" not in result:
-            result["tools"] = list(self._readable(result["tools"]))
+        if isinstance(result, dict):
+            if isinstance(result.get("tools"), list) and "content" not in result:
+                result["tools"] = list(self._readable(result["tools"]))
+            elif result.keys() & {"content", "structuredContent"} or not result.keys() - _OF_ALL:
+                result["content"] = blocks_of(result.get("content"))
         return item
 
     def _readable(self, entries: Sequence[Any]) -> Iterator[Any]:
@@ -104,9 +110,7 @@ def _fault(entry: Any) -> str:
         try:
             validate_server_result("tools/list", version, {**bare, "tools": [entry]})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            where = ".".join(str(step) for step in first["loc"] if step not in ("tools", 0))
-            return printable(f"{where}: {first['msg']}" if where else first["msg"], _REASON_CHARS)
+            return printable(fault_in(error, "tools", 0), _REASON_CHARS)
     try:
         PinnedTool.of(entry)
     except ValueError as error:

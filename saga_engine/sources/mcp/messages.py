@@ -6,12 +6,16 @@ object that has a name twice says two things at once, and is read by nobody, as 
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.transport_errors import UNREADABLE
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _ESCAPE: Final = re.compile(
     rb"\\(?:u(?P<high>[dD][89abAB][0-9a-fA-F]{2})(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
@@ -19,6 +23,22 @@ _ESCAPE: Final = re.compile(
     re.DOTALL,
 )
 _ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def fault_in(error: ValidationError, *left_out: str | int) -> str:
+    """The first fault of a message, with its place; ``left_out``: steps of the place that say nothing."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(step) for step in first["loc"] if step not in left_out)
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def blocks_of(content: Any) -> Any:
+    """The content of an answer as the protocol wants it: some servers write none, a text, or one block alone."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [content] if isinstance(content, dict) else content
 
 
 def whole_characters(data: bytes) -> bytes:
@@ -33,7 +53,7 @@ def _whole(found: re.Match[bytes]) -> bytes:
 
 def read_once(data: bytes) -> bytes:
     """A message as it is parsed: with whole characters, and if it has a name twice, an error in its place."""
-    data = whole_characters(data)
+    data = whole_characters(data.removeprefix(codecs.BOM_UTF8))
     twice: list[str] = []
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
