@@ -145,10 +145,9 @@ class EventConformance:
         assert (await self._address(store, B, TWO))[:2] == ("occupied", False)
         assert await self._became(store, TWO) is None
         assert (await self._send(store, THREE))[:3] == ("held", False, A)
-        assert [due.event for due in await events.due(range(store.work().count), older_ms=0, limit=10)] == [
-            ONE.id,
-            THREE.id,
-        ]
+        # Those of one millisecond are in no order.
+        due = {due.event for due in await events.due(range(store.work().count), older_ms=0, limit=10)}
+        assert due == {ONE.id, THREE.id}
         await self._over(store, B, ONE.id)
         assert await self._became(store, ONE) == "taken"
         assert (await self._address(store, B, ONE))[:2] == ("taken", True)
