@@ -123,6 +123,7 @@ async def key(way: str, folder: Path) -> None:
 @promise("a lost answer is a doubt and no failure")
 async def doubt(way: str, folder: Path) -> None:
     """All that is made again is made under the same key; nothing is called clean or undone while nobody knows."""
+    (folder / "saga.toml").write_text("[tools.pay]\nretry = { base_s = 0.01 }\n")
     shop.LOSES_ANSWERS.touch()
     async with opened() as engine:
         trying = asyncio.create_task(tried(way, engine, PARAMS))
