@@ -40,6 +40,8 @@ key = {{ meta = "example.com/key" }}
 tolerates_absence = true
 key = {{ meta = "example.com/key" }}
 
+[mcp.inn.tools.wipe]
+
 [mcp.inn.tools.find]
 effect = "read"
 absent_error = "no such guest"
@@ -95,9 +97,9 @@ async def test_a_gateway_that_is_killed_is_replaced_by_another_one(world: World,
 
 
 async def test_what_nothing_takes_back_is_asked_about(world: World, tmp_path: Path) -> None:
-    """The manifest names no undo of ``cancel``, and an agent that calls it has no plan that says so."""
+    """The manifest names no undo of ``wipe``, and an agent that calls it has no plan that says so."""
     async with gateway(tmp_path) as (agent, _):
-        assert "names no undo" in await agent.refused("cancel", id="7")
+        assert "names no undo" in await agent.refused("wipe")
 
 
 @pytest.mark.parametrize(
