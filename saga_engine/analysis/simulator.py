@@ -45,6 +45,7 @@ from saga_engine.core.undo_call import UndoCall
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.core.waits import Wait
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
+from saga_engine.plan.effort import spend
 from saga_engine.plan.sample_outputs import Outputs, failing, skipping, without_result
 from saga_engine.plan.tool_spec import ToolSpec
 
@@ -207,6 +208,7 @@ class _Run:
         most = _MAX_CALLS + _MAX_CALLS_PER_STEP * len(self._plan.steps)
         rested = False
         while self._calls < most:
+            spend()
             self._decide()
             if self._answer() or self._arrive():
                 continue

@@ -28,6 +28,7 @@ from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.errors import SagaError, SettingInvalid
+from saga_engine.execution.aside import aside, is_large
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
@@ -309,7 +310,8 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         detach: bool,
     ) -> Handle:
         source = await self.templates.expanded(source)
-        submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
+        begin = partial(submission_of, source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
+        submission = await aside(begin) if is_large(source) else begin()
         return await self._begin_submitted(submission, detach=detach)
 
     async def _begin_submitted(self, submission: Submission, *, detach: bool, counted: bool = True) -> Handle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,8 +10,9 @@ from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
 from saga_engine.core.submission import Submission
 from saga_engine.errors import PlanInvalid, Problem, RuntimeUnsupported
+from saga_engine.execution.aside import aside
 from saga_engine.execution.ids import check_saga_id, new_saga_id
-from saga_engine.execution.plan_cache import compile_submitted
+from saga_engine.execution.plan_cache import compile_submitted, no_collection
 from saga_engine.execution.search import check_tags
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.salvage import load_checked
@@ -55,7 +55,8 @@ def checked(
 ) -> tuple[Plan, CompiledPlan, dict[str, Any] | None]:
     """A plan that can be submitted, and its input. Raises ``PlanInvalid`` and ``ValueNotJson``."""
     chosen = plain(dict(given)) if given else None
-    plan = load_checked(source, tools, input=chosen)
+    with no_collection():
+        plan = load_checked(source, tools, input=chosen)
     compiled = compiling(plan, chosen, tools)
     limits.check_steps(len(plan.steps))
     return plan, limits.applied(compiled), chosen
@@ -155,8 +156,8 @@ async def simulated(
     *,
     limits: Limits = NO_LIMITS,
 ) -> Rehearsal:
-    """Simulate a plan. In a thread: it may take seconds, and the sagas that run here must not wait."""
-    return await asyncio.to_thread(rehearse, checked(source, given, tools, compiling, limits=limits)[1])
+    """Simulate a plan. It may take seconds, and the sagas that run here must not wait."""
+    return await aside(lambda: rehearse(checked(source, given, tools, compiling, limits=limits)[1]))
 
 
 def cancel_message(by: str, note: str) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -51,6 +52,7 @@ class _NoCatalog:
 
 
 _NO_CATALOG: Final = _NoCatalog()
+_LOCK: Final = threading.Lock()
 _PLANS: Final[WeakKeyDictionary[Any, _Plans]] = WeakKeyDictionary()
 
 
@@ -60,28 +62,35 @@ def _cached(
     whose = _NO_CATALOG if catalog is None else catalog
     known = _PLANS.get(whose) or _PLANS.setdefault(whose, _Plans())
     key = (content, given is not None)
-    prepared = known.plans.pop(key, None)
+    with _LOCK:  # large plans are compiled in threads
+        prepared = known.plans.pop(key, None)
+        if prepared is not None:
+            known.plans[key] = prepared  # the last one used is last
     compiled: CompiledPlan | None = None
     if prepared is not None:
-        known.plans[key] = prepared  # the last one used is last
         compiled = prepared.compiled if given is None else prepared.with_input(given)
     if compiled is not None:
         return compiled
-    with _no_collection():
+    with no_collection():
         made = make()
     if prepared is None and len(content) <= MAX_BYTES and (catalog is None or _is_complete(made.compiled)):
-        known.bytes += len(content)
-        known.plans[key] = made if given is None else made.without_input()
-        while len(known.plans) > MAX_PLANS or known.bytes > MAX_BYTES:
-            oldest = next(iter(known.plans))
-            del known.plans[oldest]
-            known.bytes -= len(oldest[0])
+        kept = made if given is None else made.without_input()
+        with _LOCK:
+            known.bytes += len(content) if key not in known.plans else 0
+            known.plans[key] = kept
+            while len(known.plans) > MAX_PLANS or known.bytes > MAX_BYTES:
+                oldest = next(iter(known.plans))
+                del known.plans[oldest]
+                known.bytes -= len(oldest[0])
     return made.compiled
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: a plan makes up to a hundred objects for each step, and all of them stay."""
+def no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: a plan makes up to a hundred objects for each step, and all of them stay.
+
+    A collection stops every thread, and looks at all of them each time.
+    """
     was = gc.isenabled()
     gc.disable()
     try:

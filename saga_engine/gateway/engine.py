@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.core.steps.child import undo_id
 from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
+from saga_engine.execution.aside import allowing, aside, is_large
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
@@ -39,6 +41,8 @@ from saga_engine.ports import Head
 
 #: How long a request waits at most for a saga, in seconds.
 MAX_WAIT_S: Final = 60.0
+#: Processor time that a check or a simulation may use.
+_WORK_S: Final = 20.0
 #: The size of a part of a large output, and of an output in a list of steps.
 _PART_CHARS: Final = 20_000
 _SHOWN_CHARS: Final = 1_000
@@ -146,16 +150,23 @@ class EngineFace:
 
     async def _check(self, _: str, given: Body) -> Body:
         try:
-            self._plan(given)
+            await self._planned(given)
         except PlanInvalid as error:
             return {"valid": False, "problems": [each.to_dict() for each in error.problems]}
         return {"valid": True, "problems": []}
 
     async def _simulate(self, _: str, given: Body) -> Body:
-        rehearsal = await self._coordinator.simulate(self._plan(given), input=given.get("input"))
+        plan = await self._planned(given)
+        with allowing(_WORK_S):
+            rehearsal = await self._coordinator.simulate(plan, input=given.get("input"))
         told = rehearsal.to_dict()
         failing = [each for each in told["scenarios"] if each.get("verdict") != "clean"]
         return bounded({**told, "scenarios": failing, "said": rehearsal.summary()}, _MOST)
+
+    async def _planned(self, given: Body) -> Plan:
+        """``_plan``, without holding up other agents."""
+        with allowing(_WORK_S):
+            return await aside(partial(self._plan, given)) if is_large(given["plan"]) else self._plan(given)
 
     def _plan(self, given: Body) -> Plan:
         """The plan, as far as an agent may write it. Raises ``PlanInvalid`` with all its problems."""
@@ -179,7 +190,7 @@ class EngineFace:
     # --- sagas ---------------------------------------------------------------------------------------------------
 
     async def _submit(self, name: str, given: Body) -> Body:
-        plan = self._plan(given)
+        plan = await self._planned(given)
         saga_id = _id_of(name, given.get("key") or new_saga_id())
         await self._require_free(name, saga_id)
         handle = await self._coordinator.submit(plan, saga_id=saga_id, input=given.get("input"), tags=[_tag(name)])

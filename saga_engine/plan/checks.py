@@ -10,6 +10,7 @@ from saga_engine.plan.builtin_steps import check_builtin
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.draft import CheckedParams
 from saga_engine.plan.each import WORD, check_each, types_in
+from saga_engine.plan.effort import spend
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.kinds import check_kind, check_pivot
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
@@ -35,6 +36,7 @@ def examine(made: Draft) -> None:
     """Find the problems of a draft, and determine the order of its steps."""
     arrange(made)
     for step in made.steps:
+        spend()
         checked = step.index >= made.check_from
         path: Path = ("steps", step.index)
         if checked and step.builtin:
@@ -54,6 +56,7 @@ def examine(made: Draft) -> None:
                 _check_secrets(made, step)
     acyclic = _check_order(made)
     for step in made.steps:
+        spend()
         check_kind(made, step)
         if step.index >= made.check_from:
             check_options(made, step)
@@ -449,6 +452,7 @@ def _check_order(made: Draft) -> bool:
     Returns whether there is an order.
     """
     for step in made.steps:
+        spend()
         _settle(made, step)
     around_the_pivot(made)
     deps = [step.deps for step in made.steps]

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from saga_engine.plan import limits
+from saga_engine.plan.effort import spend
 from saga_engine.plan.model_parts import Retry, Rollback, StepId, ToolName, UndoCall, UndoCalls, WaitSeconds
 from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
@@ -354,6 +355,7 @@ def form_of(word: str, body: Any, problems: Problems) -> dict[str, Any] | None:
 
 def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
     """A step calls a tool, or is one built-in step; the fields of calls belong to calls."""
+    spend()
     if isinstance(data, dict) and len(data) <= limits.MAX_FIELDS:
         words = [word for word in ("tool", *BUILTINS) if data.get(word) is not None]
         if not words and "tool" not in data:

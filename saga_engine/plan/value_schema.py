@@ -30,9 +30,10 @@ _MAX_MESSAGE_CHARS: Final = 400
 #: A schema brings the pattern and a value the text: neither may make the other block the process.
 _BACKTRACK_LIMIT: Final = 100_000
 _REGEX_SIZE_BYTES: Final = 1 << 20
-#: Every error copies its part of the value, 2 us for each value in it: parts of the schema times values.
-_MAX_COPIED: Final = 250_000
-_MAX_COPIED_ONCE: Final = 1_000_000
+#: Every error copies its part of the value, up to 2 us for each value in it, while nothing else has a turn: parts of
+#: the schema times values.
+_MAX_COPIED: Final = 25_000
+_MAX_COPIED_ONCE: Final = 75_000
 
 
 class SchemaUnusable(ValueError):

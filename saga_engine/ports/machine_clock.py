@@ -26,7 +26,7 @@ class MachineClock:
     (``machine_clock.monotonic()``); whoever keeps one keeps its time.
     """
 
-    __slots__ = ("boottime", "monotonic", "time", "time_ns")
+    __slots__ = ("boottime", "monotonic", "thread_cpu", "time", "time_ns")
 
     def __init__(self) -> None:
         #: Seconds since 1970. May jump: somebody sets the clock.
@@ -40,6 +40,8 @@ class MachineClock:
         self.boottime: Callable[[], float] = (
             time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
         )
+        #: Seconds of processor time of the calling thread.
+        self.thread_cpu: Callable[[], float] = time.thread_time
 
 
 #: The clock of this process.

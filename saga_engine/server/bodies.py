@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from saga_engine.errors import RequestInvalid, ValueNotJson
+from saga_engine.execution.plan_cache import no_collection
 from saga_engine.plan.strict_json import require_unique
 
 _MAX_FIELDS = 200
@@ -22,9 +23,10 @@ async def json_of(request: Request) -> Any:
     _require_media(request, "application/json")
     data = await request.body()
     try:
-        found = msgspec.json.decode(data)
+        with no_collection():
+            found = msgspec.json.decode(data)
         if len(data) > _AT_ONCE:  # long work is no reason to keep others waiting
-            await asyncio.to_thread(require_unique, data)
+            await asyncio.to_thread(_require_unique, data)
         else:
             require_unique(data)
         return found
@@ -34,6 +36,11 @@ async def json_of(request: Request) -> Any:
         raise RequestInvalid("the body is nested too deeply", where="body") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RequestInvalid(f"the body is no JSON: {str(error)[:200]}", where="body") from None
+
+
+def _require_unique(data: bytes) -> None:
+    with no_collection():
+        require_unique(data)
 
 
 async def form_of(request: Request) -> dict[str, str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
@@ -24,6 +24,10 @@ from saga_engine.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+
+#: Checks and simulations that are at work or wait for it: of all callers, and of each.
+_MOST_WORKS: Final = 32
+_MOST_WORKS_EACH: Final = 4
 
 
 class Desk:
@@ -52,6 +56,10 @@ class Desk:
         )
         self.waits = Places(
             min(settings.max_waits, most), settings.max_waits_each, "requests wait for sagas", "ask without `wait`"
+        )
+        #: Checks and simulations: two are at work, and the others wait for one of them.
+        self.works = Places(
+            _MOST_WORKS, _MOST_WORKS_EACH, "plans are being checked or simulated", "wait until one of yours has ended"
         )
         #: Set when the server stops: it is not ready any more, and its streams end.
         self.draining = asyncio.Event()

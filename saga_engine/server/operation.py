@@ -13,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from saga_engine.errors import RequestInvalid
+from saga_engine.execution.aside import allowing
 from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import cut
 from saga_engine.server.bodies import json_of
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import NOBODY, Identity
 from saga_engine.server.keys import NO_KEY, Answer, Keyed, hashed, shown_again
+from saga_engine.server.leaving import WORK_S, CallerLeft, unless_left
 from saga_engine.tools.trace_context import called_from
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ class Operation:
     ``rules``: what the handler checks beyond it, in its own words, as JSON Schema for the document;
     ``takes_any``: the handler reads the bytes itself.
     ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
-    own problems, beside those that every operation has.
+    own problems, beside those that every operation has. ``works``: it takes processor time and changes nothing, so it
+    is bounded, counted, and given up when its caller leaves.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Operation:
     takes_any: bool = False
     about: str = ""
     streams: bool = False
+    works: bool = False
 
     def endpoint(self, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
         """Its handler."""
@@ -100,11 +104,19 @@ class Operation:
             incoming = Incoming(request, desk, identity, engine, query, body)
             key = request.headers.get("idempotency-key") if self.keyed else None
             waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
-            with called_from(request.headers.get("traceparent")), waiting:
-                found = await (self.handle(incoming) if key is None else self._once(incoming, key))
+            working = desk.place(desk.works, identity) if self.works else nullcontext()
+            with called_from(request.headers.get("traceparent")), waiting, working, allowing(WORK_S):
+                handled = self._handled(incoming, key)
+                try:
+                    found = await (unless_left(request, handled) if self.works else handled)
+                except CallerLeft:
+                    return Response(status_code=499)  # nobody reads it
             return found if isinstance(found, Response) else json_response(readable(found, identity))
 
         return endpoint
+
+    async def _handled(self, incoming: Incoming, key: str | None) -> Answer | Response:
+        return await (self.handle(incoming) if key is None else self._once(incoming, key))
 
     @property
     def keyed(self) -> bool:

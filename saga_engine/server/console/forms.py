@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from saga_engine.errors import (
     UndoRefused,
     ValueNotJson,
 )
+from saga_engine.execution.aside import allowing, aside
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.strict_json import strict_json
@@ -27,6 +29,7 @@ from saga_engine.server.console.frame import Frame, saga_address
 from saga_engine.server.console.plans import plan_page
 from saga_engine.server.console.reading import nodes_of
 from saga_engine.server.console.routes import Pages, error_frame
+from saga_engine.server.leaving import WORK_S
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -124,9 +127,10 @@ class Forms(Pages):
             if submits:
                 result, _ = await acts.submit(self.desk, identity, {"plan": body, "input": values})
                 return self.back({}, "started", saga_address(result.saga_id))
-            problems = engine.check(plan, input=values)
-            rehearsal = None if problems else (await engine.simulate(plan, input=values)).to_dict()
-            nodes = [] if problems else _nodes(engine, plan, values)
+            with self.desk.place(self.desk.works, identity), allowing(WORK_S):
+                problems = await aside(partial(engine.check, plan, input=values))
+                rehearsal = None if problems else (await engine.simulate(plan, input=values)).to_dict()
+                nodes = [] if problems else await aside(partial(_nodes, engine, plan, values))
         except PlanInvalid as error:
             found = [each.to_dict() for each in error.problems]
             return self.answer(request, plan_page(frame, plan=plan, given=given, problems=found), 422)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from saga_engine.execution.aside import aside, is_large
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
@@ -11,7 +13,9 @@ from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
 
 async def check(incoming: Incoming) -> Answer:
     """The problems of a plan."""
-    found = incoming.engine.check(incoming.body["plan"], input=incoming.body.get("input"))
+    plan = incoming.body["plan"]
+    checked = partial(incoming.engine.check, plan, input=incoming.body.get("input"))
+    found = await aside(checked) if is_large(plan) else checked()
     return Answer({"valid": not found, "problems": [problem.to_dict() for problem in found]})
 
 
@@ -37,6 +41,7 @@ OPERATIONS: Final = [
         path="/v1/check",
         summary="Check a plan; nothing runs",
         scope="read",
+        works=True,
         handle=check,
         body=made_of(BY_PLAN, ["plan"]),
         answers={200: is_a("Checked", "Its problems; none if it can be submitted.")},
@@ -48,6 +53,7 @@ OPERATIONS: Final = [
         summary="Simulate every failure of a plan",
         about="No tool is called and nothing is stored.",
         scope="read",
+        works=True,
         handle=simulate,
         body=made_of(BY_PLAN, ["plan"]),
         answers={200: is_a("Rehearsal", "The scenarios.")},

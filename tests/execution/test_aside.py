@@ -1,0 +1,73 @@
+"""Long work beside the event loop: it lets the loop have turns, is bounded, and ends when nobody waits for it."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator, tool
+from saga_engine.api import requests
+from saga_engine.errors import RequestInvalid
+from saga_engine.execution.aside import allowing, aside, is_large
+from saga_engine.plan.effort import spend
+
+
+@tool(effect="read")
+async def look(item: str) -> dict[str, str]:
+    return {"seen": item}
+
+
+def rounds(begun: threading.Event, ended: threading.Event) -> None:
+    """Works until it is told to end."""
+    try:
+        begun.set()
+        while True:
+            spend()
+    finally:
+        ended.set()
+
+
+async def happens(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 60)
+
+
+async def test_work_that_nobody_waits_for_ends_and_gives_its_place_back() -> None:
+    """Of four, two are at work. All waits are cancelled: the two end at their next round, and the others never begin."""
+    begun, ended = [[threading.Event() for _ in range(4)] for _ in range(2)]
+    tasks = [asyncio.ensure_future(aside(lambda at=at: rounds(begun[at], ended[at]))) for at in range(4)]  # type: ignore[misc]
+    await happens(begun[0])
+    await happens(begun[1])
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await happens(ended[0])
+    await happens(ended[1])
+    assert [event.is_set() for event in begun] == [True, True, False, False]
+    assert await aside(lambda: 7) == 7
+
+
+async def test_work_beyond_what_is_allowed_is_refused() -> None:
+    """It uses its processor time, and is told how much that was; in another context nothing bounds it."""
+    with allowing(0.05), pytest.raises(RequestInvalid, match=r"more than 0\.05 s"):
+        await aside(lambda: rounds(threading.Event(), threading.Event()))
+    assert await aside(spend) is None
+
+
+async def test_large_plans_are_checked_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever submits one holds up nobody; a small one is worth no thread."""
+    here: list[bool] = []
+    load = requests.load_checked
+
+    def noted(*args: Any, **options: Any) -> Any:
+        here.append(threading.current_thread() is threading.main_thread())
+        return load(*args, **options)
+
+    monkeypatch.setattr(requests, "load_checked", noted)
+    steps = [{"step_id": k, "tool": "look", "params": {"item": "x"}, "depends_on": []} for k in range(400)]
+    assert is_large("x" * 50_000)
+    async with Coordinator.open("memory://", [look], durability="relaxed") as engine:
+        await engine.submit({"steps": steps})
+        await engine.submit({"steps": steps[:5]})
+        await engine.simulate({"steps": steps[:5]})
+    assert here == [False, True, False]
