@@ -32,6 +32,10 @@ PLANS: dict[str, tuple[dict[str, Any], str]] = {
         "wait-invalid",
     ),
     "ask": ({"ask": {"question": "How much?", "schema": BOMB}}, "ask-invalid"),
+    "a child's wait": (
+        {"saga": {"plan": {"steps": [{"step_id": 1, "wait": {"event": "paid", "key": "1", "schema": BOMB}}]}}},
+        "wait-invalid",
+    ),
     "child": ({"saga": {"plan": _CHILD, "input": {"a": "x"}, "input_schema": BOMB}}, "saga-input"),
 }
 
@@ -72,9 +76,10 @@ async def test_a_plan_with_such_a_schema_is_refused_at_every_door(kind: str, tmp
         async with writer(coordinator) as agent:
             _refused(kind, (await agent.done("saga_check", plan=plan))["problems"])
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    checked = Cli(tmp_path)("check", "plan.json", "--tools", str(TOOLS), "--json")
-    assert checked.code == 7
-    _refused(kind, checked.json["problems"])
+    for tools in (("--tools", str(TOOLS)), ()):
+        checked = Cli(tmp_path)("check", "plan.json", *tools, "--json")
+        assert checked.code == 7
+        _refused(kind, checked.json["problems"])
 
 
 def _as_dict(problem: Any) -> dict[str, str]:

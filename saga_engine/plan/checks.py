@@ -15,14 +15,14 @@ from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.kinds import check_kind, check_pivot
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
 from saga_engine.plan.placement import around_the_pivot, arrange
-from saga_engine.plan.problems import known_names
+from saga_engine.plan.problems import Problems, known_names
 from saga_engine.plan.step_options import check_options
 from saga_engine.plan.values import cut, printable
 from saga_engine.plan.wait import check_late
 from saga_engine.plan.which_undo import lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from saga_engine.plan.bindings import Place
     from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, Params, Serving
@@ -115,6 +115,19 @@ def _check_builtin(made: Draft, step: CompiledStep, path: Path) -> None:
         late = (*path, "wait", "on_late")
         _check_undo_call(made, step, step.late, path, late)
         check_late(made.problems, step.late.params, late)
+
+
+def check_bodies(problems: Problems, steps: Sequence[CompiledStep], base: Path = ()) -> None:
+    """Check the bodies of built-in steps, those of children included, of a plan that is checked without tools."""
+    for number, step in enumerate(steps):
+        path = (*base, "steps", number)
+        if step.kind == "finally":
+            continue
+        if step.builtin:
+            assert isinstance(step.params, Template)
+            check_builtin(problems, step.builtin, step.params, path)
+        if step.child is not None:
+            check_bodies(problems, step.child.steps, (*path, "saga", "plan"))
 
 
 def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan import graph
-from saga_engine.plan.checks import check_input, examine
+from saga_engine.plan.checks import check_bodies, check_input, examine
 from saga_engine.plan.child_plans import compile_child
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.draft import ABSENT, Draft, draft
@@ -47,6 +47,8 @@ def checked_draft(
         plan, catalog, input, None, None, check_from=0 if catalog is not None else len(plan.steps), child=compile_child
     )
     examine(made)
+    if catalog is None:
+        check_bodies(made.problems, made.steps)
     return made
 
 
