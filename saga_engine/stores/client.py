@@ -67,6 +67,9 @@ class Calls:
         # A long list or a large value must not delay the journal: appends have their own connections.
         self.journal = _pool(connector, patience_s, self._check, width=2)
         self.others = _pool(connector, patience_s, self._check, width=8)
+        # Nor may either delay what keeps this process the owner of its sagas, and of its places in queues.
+        self.renewals = _pool(connector, patience_s, self._check, width=2)
+        self._queues = _pool(connector, patience_s, self._check, width=2)
         #: Whether scripts are called by their digests. Some servers allow this user EVAL and not EVALSHA.
         self._by_digest = True
         #: Whether each new connection refuses a server whose durability is insufficient.
@@ -93,7 +96,7 @@ class Calls:
 
         Raises ``StoreUnavailable`` and ``StoreRefused``.
         """
-        pool = pool or self.others
+        pool = pool or self._pool_of(name)
         chosen: Script = script(name)
         replicas = 0 if name in _UNCONFIRMED else self._replicas
         if self._cluster:
@@ -108,6 +111,9 @@ class Calls:
             return await pool.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
         except ResponseError as error:
             raise self._refused(error, keys if len(keys) <= _KEYS_NAMED else ()) from error
+
+    def _pool_of(self, name: str) -> Pool | ClusterPool:
+        return self.renewals if name == "renew" else self._queues if name == "guard_queue" else self.others
 
     def _refused(self, error: ResponseError, keys: Sequence[Argument] = ()) -> StoreRefused:
         """The answer to a script, as an error."""
@@ -136,7 +142,7 @@ class Calls:
         ``instead``: for each a plain command of one key, which is called while the slot is being migrated. Raises as
         ``run`` does.
         """
-        pool = pool or self.others
+        pool = pool or self._pool_of(name)
         if not isinstance(pool, ClusterPool):
             return [await self.run(name, keys, args, pool) for keys, args in calls]
         return await asyncio.gather(*await self.run_each(name, calls, pool, instead))
@@ -286,6 +292,8 @@ class Calls:
         """Close the idle connections: every later call gets a new one."""
         await self.journal.close()
         await self.others.close()
+        await self.renewals.close()
+        await self._queues.close()
 
     async def _servers(self, *, open_door: bool) -> tuple[list[ServerFacts], Mapping[str, str]]:
         """The facts of each server that answers, and by name why others do not."""

@@ -37,12 +37,14 @@ from saga_engine.stores.connection import (
     Pool,
     RetryingClient,
     TransientError,
+    answer_to,
     confirmed,
     is_script,
     key_of,
     passing,
     refusal,
 )
+from saga_engine.stores.slots import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -331,9 +333,8 @@ class ClusterPool(RetryingClient):
 
     async def _at(self, address: Address, commands: Sequence[Sequence[Argument]], replicas: int) -> Sequence[Any]:
         """The replies of one node to commands that are sent together, once."""
-        limit_s = self._attempt_s
         try:
-            return await self._pool(address).once(lambda at: confirmed(at, commands, replicas, limit_s), limit_s)
+            return await self._pool(address).once(lambda at, limit_s: confirmed(at, commands, replicas, limit_s))
         except StoreRefused as refused:
             return [refused] * len(commands)
         except TransientError as transient:
@@ -383,18 +384,17 @@ class ClusterPool(RetryingClient):
 
     async def _told(self, address: Address, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """The replies of one node. Raises ``TransientError`` if it does not answer within the time of an attempt."""
-        loop = asyncio.get_running_loop()
-        ends_s = loop.time() + self._attempt_s
+        patience = Patience(self._attempt_s)
         pool = self._pool(address)
         try:
-            return await pool.once(lambda at: at.call_many(commands), self._attempt_s)
+            return await pool.once(lambda at, _: at.call_many(commands), patience)
         except TransientError as transient:
             await self._lost(address)
-            if loop.time() >= ends_s:
+            if patience.left_s() <= 0:
                 raise
             reason = transient
         try:  # an idle connection that the server has closed is the common case
-            return await pool.once(lambda at: at.call_many(commands), ends_s - loop.time())
+            return await pool.once(lambda at, _: at.call_many(commands), patience)
         except TransientError as transient:
             raise (transient if str(transient.reason) else reason) from transient
 
@@ -405,9 +405,9 @@ class ClusterPool(RetryingClient):
         except RedisConnectionError:
             return ""
 
-    async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
-        await self._cluster.prepare(left_s)
-        limit_s = min(self._attempt_s, left_s)
+    async def _attempt(self, args: Sequence[Argument], patience: Patience, most_s: float | None, replicas: int) -> Any:
+        await self._cluster.prepare(self._limit_s(patience, most_s))
+        most_s = min(self._attempt_s, self._limit_s(patience, most_s))
         try:
             address = self._owner(args)
         except RedisConnectionError as error:
@@ -415,7 +415,7 @@ class ClusterPool(RetryingClient):
         asking = False
         for _ in range(_HOPS):
             try:
-                return await self._once(address, args, replicas, limit_s, asking=asking)
+                return await self._once(address, args, replicas, patience, most_s, asking=asking)
             except MovedError as moved:
                 address, asking = self._redirected(moved, address), False
                 self._cluster.moved(moved.slot_id, address)
@@ -434,16 +434,18 @@ class ClusterPool(RetryingClient):
         raise TransientError(RedisConnectionError("the nodes of the cluster point at each other"))
 
     async def _once(
-        self, address: Address, args: Sequence[Argument], replicas: int, limit_s: float, *, asking: bool
+        self,
+        address: Address,
+        args: Sequence[Argument],
+        replicas: int,
+        patience: Patience,
+        most_s: float,
+        *,
+        asking: bool,
     ) -> Any:
-        pool = self._pool(address)
-        if not (replicas or asking):
-            return await pool.once(lambda connection: connection.call(args), limit_s)
         commands: list[Sequence[Argument]] = [("ASKING",), args] if asking else [args]
-        *_, reply = await pool.once(lambda at: confirmed(at, commands, replicas, limit_s), limit_s)
-        if isinstance(reply, ResponseError):
-            raise reply
-        return reply
+        pool = self._pool(address)
+        return await pool.once(lambda at, limit_s: answer_to(at, commands, replicas, limit_s), patience, most_s)
 
     def _owner(self, args: Sequence[Argument]) -> Address:
         key = key_of(args)

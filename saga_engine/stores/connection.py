@@ -48,6 +48,7 @@ from redis.exceptions import (
 )
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.stores.slots import Patience, Slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -249,7 +250,7 @@ class TooFewError(ResponseError):
 
 
 class RetryingClient(ABC):
-    """Repeats calls for at most ``patience_s`` seconds in total."""
+    """Repeats calls for at most ``patience_s`` seconds in total, beside the time that they wait behind others."""
 
     #: Whether keys with different tags may be on different servers.
     scattered = False
@@ -266,31 +267,29 @@ class RetryingClient(ABC):
         A ``ResponseError`` is passed on unchanged. Raises ``StoreUnavailable`` after ``patience_s``, and
         ``StoreRefused`` if the server refuses the connection.
         """
-        started_s = asyncio.get_running_loop().time()
+        patience = Patience(self._patience_s)
         unmet = self._connector.unmet
         try:
-            reply = await self._attempt(args, min(self._attempt_s, _FIRST_S) if unmet else self._patience_s, replicas)
+            reply = await self._attempt(args, patience, min(self._attempt_s, _FIRST_S) if unmet else None, replicas)
             if unmet and is_script(args):
                 self._connector.unmet = False
             return reply
         except TransientError as transient:
             if unmet:
                 await self._connector.examine(self._patience_s / 4)
-            return await self._again(args, replicas, transient.reason, started_s + self._patience_s)
+            return await self._again(args, replicas, transient.reason, patience)
 
-    async def _again(self, args: Sequence[Argument], replicas: int, reason: Exception, deadline_s: float) -> Any:
-        loop = asyncio.get_running_loop()
+    async def _again(self, args: Sequence[Argument], replicas: int, reason: Exception, patience: Patience) -> Any:
         pause_s = 0.0
         while True:
             self._connector.losses += self._connector.moves
             await self._drop_idle()
-            left_s = deadline_s - loop.time() - pause_s
-            if left_s <= 0:
+            if patience.left_s() <= pause_s:
                 raise self._unavailable(reason) from reason
             await asyncio.sleep(pause_s)
             pause_s = min(max(2 * pause_s, _PAUSE_BASE_S), _PAUSE_CEILING_S) * random.uniform(0.5, 1.0)
             try:
-                return await self._attempt(args, left_s, replicas)
+                return await self._attempt(args, patience, None, replicas)
             except TransientError as transient:
                 if str(transient.reason):  # a time-out has no text, and the reason before it says more
                     reason = transient.reason
@@ -306,8 +305,13 @@ class RetryingClient(ABC):
         return StoreUnavailable(text, hint=hint, url=url)
 
     @abstractmethod
-    async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
-        """One attempt. Raises ``TransientError`` if another may succeed."""
+    async def _attempt(self, args: Sequence[Argument], patience: Patience, most_s: float | None, replicas: int) -> Any:
+        """One attempt, for ``most_s`` at most. Raises ``TransientError`` if another may succeed."""
+
+    def _limit_s(self, patience: Patience, most_s: float | None) -> float:
+        """How long an attempt may take from now on."""
+        left_s = patience.left_s()
+        return left_s if most_s is None else min(most_s, left_s)
 
     @abstractmethod
     async def _drop_idle(self) -> None:
@@ -324,45 +328,72 @@ class Pool(RetryingClient):
     def __init__(self, connector: Connector, *, patience_s: float, width: int, check: Check | None = None) -> None:
         super().__init__(connector, patience_s=patience_s)
         self._check = check
-        self._slots = asyncio.Semaphore(width)
+        self._slots = Slots(width)
         self._idle: list[Connection] = []
         self._losses = 0
 
-    async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
-        limit_s = min(self._attempt_s, left_s)
-        if self._losses != self._connector.losses:
-            # Another pool found the server unusable: these connections may lead to a former primary.
-            self._losses = self._connector.losses
-            await self._drop_idle()
+    async def _attempt(self, args: Sequence[Argument], patience: Patience, most_s: float | None, replicas: int) -> Any:
         try:
-            if not self._idle:
-                await self._connector.prepare(left_s)
-            if not replicas:
-                return await self.once(lambda connection: connection.call(args), limit_s)
-            (reply,) = await self.once(lambda connection: confirmed(connection, [args], replicas, limit_s), limit_s)
+            return await self.once(lambda at, limit_s: answer_to(at, [args], replicas, limit_s), patience, most_s)
         except ResponseError as error:
             if passing(error, moves=self._connector.moves, replicas=replicas):
                 raise TransientError(error) from error
             raise
-        if isinstance(reply, ResponseError):
-            if passing(reply, moves=self._connector.moves, replicas=replicas):
-                raise TransientError(reply)
-            raise reply
-        return reply
 
-    async def once(self, talk: Callable[[Connection], Awaitable[_T]], limit_s: float) -> _T:
-        """The result of ``talk``, over one connection, tried once.
+    async def once(
+        self,
+        talk: Callable[[Connection, float], Awaitable[_T]],
+        patience: Patience | None = None,
+        most_s: float | None = None,
+    ) -> _T:
+        """The result of ``talk``, over one connection, tried once; it is told how many seconds it has.
 
-        Raises ``TransientError`` for a connection that cannot be made, breaks or takes longer than ``limit_s``,
-        ``StoreRefused`` if the server refuses the connection, and the server's own ``ResponseError``.
+        They begin once there is a connection for it, or room for one. Raises ``TransientError`` for a connection that
+        cannot be made, breaks or takes longer (``most_s``, and what an attempt may take), ``StoreRefused`` if the
+        server refuses the connection, and the server's own ``ResponseError``.
         """
-        task = asyncio.current_task()
+        patience = patience or Patience(self._attempt_s)
+        slots = self._slots
         try:
-            async with asyncio.timeout(limit_s), self._slots:
+            await slots.take(patience)
+        except TimeoutError as error:
+            raise TransientError(slots.failure or error) from error
+        try:
+            reply = await self._over_one(talk, patience, self._limit_s(patience, most_s))
+            slots.answered()
+            return reply
+        except (AuthenticationError, AuthorizationError, AuthenticationWrongNumberOfArgsError) as error:
+            raise refusal(error, self._connector.url) from error
+        except ResponseError as error:
+            if passing(error, moves=True, replicas=1):
+                slots.failed(error)
+            else:
+                slots.answered()
+            raise
+        except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
+            # TimeoutError, which asyncio.timeout raises, is an OSError.
+            slots.failed(error)
+            raise TransientError(error) from error
+        finally:
+            slots.release()
+
+    async def _over_one(
+        self, talk: Callable[[Connection, float], Awaitable[_T]], patience: Patience, left_s: float
+    ) -> _T:
+        if self._losses != self._connector.losses:
+            # Another pool found the server unusable: these connections may lead to a former primary.
+            self._losses = self._connector.losses
+            await self._drop_idle()
+        if not self._idle:
+            await self._connector.prepare(left_s)
+        task, begun_s = asyncio.current_task(), asyncio.get_running_loop().time()
+        limit_s = min(self._attempt_s, left_s)
+        try:
+            async with asyncio.timeout(limit_s):
                 connection = self._idle.pop() if self._idle else await self._connect()
                 asked = 0 if task is None else task.cancelling()
                 try:
-                    reply = await talk(connection)
+                    reply = await talk(connection, limit_s)
                     if task is not None and task.cancelling() > asked:
                         raise asyncio.CancelledError  # the client has swallowed it
                 except ResponseError:
@@ -374,13 +405,9 @@ class Pool(RetryingClient):
                     raise
                 self._idle.append(connection)
                 return reply
-        except (AuthenticationError, AuthorizationError, AuthenticationWrongNumberOfArgsError) as error:
-            raise refusal(error, self._connector.url) from error
-        except ResponseError:
+        except TimeoutError:
+            patience.excuse_lateness(begun_s, begun_s + limit_s)
             raise
-        except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
-            # TimeoutError, which asyncio.timeout raises, is an OSError.
-            raise TransientError(error) from error
 
     async def _connect(self) -> Connection:
         connection = await self._connector.connect()
@@ -395,6 +422,18 @@ class Pool(RetryingClient):
     async def _drop_idle(self) -> None:
         while self._idle:
             await self._idle.pop().close()
+
+
+async def answer_to(
+    connection: Connection, commands: Sequence[Sequence[Argument]], replicas: int, limit_s: float
+) -> Any:
+    """The reply of the last of these commands, as ``confirmed`` gets it; an error is raised."""
+    if not replicas and len(commands) == 1:
+        return await connection.call(commands[0])
+    *_, reply = await confirmed(connection, commands, replicas, limit_s)
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
 async def confirmed(

@@ -69,7 +69,7 @@ class RedisLeases:
 
     async def renew_apart(self, owner: str, ttl_ms: int, partitions: Sequence[int]) -> Renewals:
         """See ``ports.Apart.renew_apart``."""
-        pool = self._calls.others
+        pool = self._calls.renewals
         assert isinstance(pool, ClusterPool)
         keys, leases = self._renewing(owner, ttl_ms, [self._tags[number] for number in partitions])
         replies = await self._calls.run_each("renew", [(group, [ttl_ms]) for group in keys], pool, leases)

@@ -287,4 +287,30 @@ OF_STORES = [
         "stops that cannot be read hold nothing",
         (("                return latest\n", "                return latest[0], {}\n"),),
     ),
+    # 91
+    Mutation(
+        "tests/stores/test_slots.py::test_a_wait_behind_answered_calls_is_no_outage",
+        "a wait behind answered calls counts as an outage",
+        (("return max(self._slots.answered_s - self._asked_s, 0.0)", "return 0.0"),),
+    ),
+    Mutation(
+        "tests/stores/test_slots.py::test_a_busy_loop_is_no_outage",
+        "an answer that a busy loop has not read counts as none",
+        (("if now_s - due_s <= _LATE_S:", "if True:"),),
+    ),
+    Mutation(
+        "tests/stores/test_slots.py::test_an_outage_ends_the_wait_of_all",
+        "a call that gives up counts as answered",
+        (
+            (
+                "            slots.failed(error)\n            raise TransientError",
+                "            slots.answered()\n            raise TransientError",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/stores/test_slots.py::test_a_lease_is_renewed_before_all_other_calls",
+        "leases are renewed behind all other calls",
+        (('return self.renewals if name == "renew" else', "return"),),
+    ),
 ]

@@ -86,7 +86,7 @@ async def test_a_cancelled_call_does_not_mix_up_answers(store, debian_redis):
     try:
         given_up = asyncio.create_task(store.head("s1"))
         async with asyncio.timeout(30):
-            while not store._calls.others._slots._value < 8:
+            while not store._calls.others._slots.free < 8:
                 await asyncio.sleep(0)
         for _ in range(100):
             await asyncio.sleep(0)
