@@ -74,6 +74,7 @@ def doctor(
     """
     import asyncio
 
+    from saga_engine.cli.doctor_state import program
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document, paint, shown
     from saga_engine.errors import SagaError
@@ -88,6 +89,7 @@ def doctor(
     except SagaError as error:
         findings.append(_of(error, "settings"))
     else:
+        body["installation"]["server"] = program(settings.store)
         body["store"] = asyncio.run(_store(settings, findings, rebuild=rebuild))
         body["tools"] = _tools(settings, findings)
         body["policy"] = _policy(settings, [tool["name"] for tool in body["tools"]], findings)
@@ -119,7 +121,6 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
     import sys
 
     from saga_engine._version import __version__
-    from saga_engine.cli.doctor_state import program
     from saga_engine.cli.version import installed
 
     packages = {name: installed(name) for name in _PACKAGES}
@@ -139,7 +140,7 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
         "packages": packages,
         "extras": extras,
         "graphviz": shutil.which("dot"),
-        "server": program(),
+        "server": None,
     }
 
 
@@ -535,6 +536,10 @@ def _text(body: dict[str, Any]) -> str:
     ]
     if body["store"] is not None:
         rows.append(["store", body["store"]["server"], f"keeps {body['store']['level']}"])
+    serving = installed["server"]
+    if serving is not None and body["store"] is not None and str(body["store"]["url"]).startswith("embedded://"):
+        known = f"{serving['version'] or 'of an unknown version'}, {serving['age_days']} days old"
+        rows.append(["its server", serving["path"], f"{known}, from {serving['from']}"])
     rows += [["tool", tool["name"], tool["effect"]] for tool in body["tools"]]
     if body["policy"] is not None:
         rows += [["rule", rule["name"], rule["verdict"]] for rule in body["policy"]["rules"]]

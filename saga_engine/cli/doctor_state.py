@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,14 +28,14 @@ class Seen(NamedTuple):
     hint: str
 
 
-def program() -> dict[str, Any] | None:
+def program(url: str = "") -> dict[str, Any] | None:
     """The program of the embedded store's server: where it is, where it comes from, its version and age."""
     from saga_engine.errors import SagaError
     from saga_engine.ports.machine_clock import machine_clock
     from saga_engine.stores.server_binary import supply, version_of
 
     try:
-        found = supply()
+        found = supply(dict(parse_qsl(url.partition("?")[2])).get("server", ""))
     except SagaError:
         return None
     version = found.version or version_of(found.binary)

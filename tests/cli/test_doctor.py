@@ -46,7 +46,11 @@ def test_a_healthy_folder(cli, book):
         "loop_cpu_s": "default",
     }
     assert "book" in {tool["name"] for tool in ran.json["tools"]}
-    assert cli("doctor").code == 0
+    serving = ran.json["installation"]["server"]
+    assert serving.keys() == {"path", "from", "version", "age_days"}
+    told = cli("doctor")
+    assert told.code == 0
+    assert f"{serving['version']}, {serving['age_days']} days old, from {serving['from']}" in told.out
 
 
 def test_secrets_that_the_environment_lacks_are_a_finding(cli):

