@@ -1,8 +1,9 @@
 """Simulated agents without a plan, each in a session that is kept when a call fails. They are killed and come back.
 
 An agent makes some calls with a wrong item. Such a call fails, the session is kept, and the agent runs again with the
-same id, mended. Some agents return to a savepoint before they give up, and some kill their process in the middle of a
-call, with all other agents in it. What an agent has learned is in files, which outlive its process.
+same id, mended. Some agents return to a savepoint before they give up, some take a call back themselves, by its undo,
+at any point after it, and some kill their process in the middle of a call, with all other agents in it. What an agent
+has learned is in files, which outlive its process.
 
 Everything about session number N follows from N and the seed.
 """
@@ -35,7 +36,10 @@ DIVERGED: Final = "the agent got another way"
 
 
 class Call(NamedTuple):
-    """One call of an agent. ``wrong``: until it is mended, it is refused. ``dies``: the process is killed in it."""
+    """One call of an agent. ``wrong``: until it is mended, it is refused. ``dies``: the process is killed in it.
+
+    ``back``: it is the undo of the earlier call with this item, with the params that the engine would fill in.
+    """
 
     kind: str
     item: str
@@ -43,6 +47,15 @@ class Call(NamedTuple):
     wrong: bool
     irreversible: bool
     dies: bool
+    back: bool = False
+
+    @property
+    def tool(self) -> str:
+        return f"{'undo' if self.back else 'book'}_{self.kind}"
+
+    def params(self, luck: str) -> dict[str, str]:
+        """What the tool is called with."""
+        return {"ref" if self.back else "item": self.item, "luck": luck}
 
 
 class Script(NamedTuple):
@@ -87,7 +100,24 @@ def script(seed: int, number: int) -> Script:
         )
         for at in range(count)
     ]
-    return Script(session_id(seed, number), tuple(calls), dice.random() < 0.3)
+    returns = dice.random() < 0.3
+    for _ in range(dice.choice((0, 0, 1, 1, 2))):
+        _take_back(dice, calls)
+    return Script(session_id(seed, number), tuple(calls), returns)
+
+
+def _take_back(dice: Random, calls: list[Call]) -> None:
+    """Have the agent take back one of its calls, at any point after it; sometimes it makes the same call once more."""
+    taken = {call.item for call in calls if call.back}
+    chosen = [at for at, call in enumerate(calls) if not call.irreversible and call.item not in taken]
+    if not chosen:
+        return
+    at = dice.choice(chosen)
+    first = calls[at]._replace(wrong=False, dies=False)
+    place = dice.randint(at + 1, len(calls))
+    calls.insert(place, first._replace(back=True, dies=dice.random() < 0.1))
+    if dice.random() < 0.4:
+        calls.insert(dice.randint(place + 1, len(calls)), first)
 
 
 def main(duties: Duties) -> None:
@@ -140,9 +170,8 @@ class _Agents:
                         delay_s = Random(f"{todo.saga_id}:dies").random() * _DYING_S
                         asyncio.get_running_loop().call_later(delay_s, os.kill, os.getpid(), signal.SIGKILL)
                     luck = "refuse" if call.wrong and not mended[at] else call.luck
-                    params = {"item": call.item, "luck": luck}
                     try:
-                        await session.call(f"book_{call.kind}", params, irreversible=call.irreversible)
+                        await session.call(call.tool, call.params(luck), irreversible=call.irreversible)
                     except CallFailed:
                         failed = at
                         if todo.returns:

@@ -27,18 +27,27 @@ def breaches(script: Script, ledger: OutsideLedger, told: Told) -> Iterator[str]
 def _items(script: Script, ledger: OutsideLedger, told: Told) -> Iterator[str]:
     """In a complete session each item stands once; in another one none stands, unless the report names it."""
     stands = Counter(line.output["ref"] for line in ledger.standing(script.saga_id))
-    status, wanted = told.body["status"], [call.item for call in script.calls]
+    status, made = told.body["status"], {call.item for call in script.calls}
+    wanted = _wanted(script)
     for item, times in sorted(stands.items()):
         if times > 1:
             yield f"the agent wanted {item} once, and it stands {times} times"
-        if item not in wanted:
+        if item not in made or (item not in wanted and status == t.COMPLETED and not told.decided("close")):
             yield f"{item} stands, and the agent did not want it"
     if status == t.COMPLETED and not told.decided("close"):
-        yield from (f"the agent wanted {item}, and it does not stand" for item in wanted if not stands[item])
+        yield from (f"the agent wanted {item}, and it does not stand" for item in sorted(wanted) if not stands[item])
     named = {str(step_id) for step_id in told.body["report"]["left_in_place"]}
     for line in ledger.standing(script.saga_id) if status != t.COMPLETED else ():
         if line.step_id not in named:
             yield f"the session is {status}, and {line.output['ref']} stands, which the report does not name"
+
+
+def _wanted(script: Script) -> set[str]:
+    """The items that are to stand in the end: the agent took others back itself, and booked some of those again."""
+    wanted: set[str] = set()
+    for call in script.calls:
+        wanted = wanted - {call.item} if call.back else wanted | {call.item}
+    return wanted
 
 
 def _as_plan(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _request(ctx: ToolContext, name: str, luck: str, output: Any, *, once: bool 
     word = word_of(luck, ctx.attempt)
     if word == "gone":
         raise ConnectionRefusedError("nobody listens there")
-    about = [ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.idempotency_key, ctx.epoch, None]
+    about = [ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.idempotency_key, ctx.epoch, None, ctx.undoes]
     return {"op": "call", "ctx": about, "tool": name, "luck": word, "output": output, "once": once}
 
 

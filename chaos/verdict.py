@@ -279,6 +279,7 @@ def _count(figures: Counter[str], told: Told, lines: Sequence[Line]) -> None:
     figures["doubts"] += kinds["StepInDoubt"]
     figures["cancels"] += kinds["CancelRequested"]
     figures["sessions kept"] += kinds["SessionKept"]
+    figures["taken back by agents"] += sum("undone_by" in step for step in told.body["steps"])
     figures["calls"] += sum(line.what == "sent" for line in lines)
     figures["effects"] += sum(line.what == "applied" and line.direction == "forward" for line in lines)
     figures["undone"] += sum(line.what == "applied" and line.direction == "compensate" for line in lines)
@@ -316,7 +317,9 @@ def _end(told: Told) -> Iterator[str]:
         if body["report"][name]:
             yield f"it has ended, but its report lists as {name}: {body['report'][name]}"
     accepted = told.decided("accept")
-    stays = any(step["kind"] == "irreversible" and step["status"] == t.SUCCEEDED for step in body["steps"])
+    # (A call that takes another one back is not undone, and leaves nothing.)
+    finals = [step for step in body["steps"] if step["kind"] == "irreversible" and "undoes" not in step]
+    stays = any(step["status"] == t.SUCCEEDED for step in finals)
     accepted = accepted or any(record["k"] == "UndoRequested" and record.get("accepted") for record in told.history)
     # (What its child left, the laws of children ask about.)
     left = any(step.get("child", {}).get("left") for step in body["steps"])

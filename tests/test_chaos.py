@@ -34,7 +34,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it freezes, lim
 
 ROOT = Path(__file__).parent.parent
 SEED = 20
-FIGURES = ("by another owner than before", "answers", "doubts", "retries", "undone", "sessions kept")
+FIGURES = (
+    "by another owner than before",
+    "answers",
+    "doubts",
+    "retries",
+    "undone",
+    "sessions kept",
+    "taken back by agents",
+)
 KINDS = (
     "skipped",
     "gone on from",

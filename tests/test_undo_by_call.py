@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from saga_engine import CallFailed, Coordinator, SagaResult, ToolContext, ToolError, tool
+from saga_engine.analysis.cancellation import preview_cancel
+from saga_engine.core.codec import decode
+from saga_engine.core.fold import state_of
 
 ONCE = {"max_attempts": 1, "base_s": 0.001, "max_s": 0.001}
 LINE = ConnectionError("the line is dead")
@@ -323,3 +326,42 @@ async def test_a_result_that_is_taken_back_is_not_given_to_another_saga() -> Non
             second = await s.call("book", room="blue")
     assert second == {"booking": 2}
     assert booked == ["", "blue"]
+
+
+PAY = {"step_id": 1, "tool": "pay", "params": {"amount": 100}}
+REFUND = {"step_id": 2, "tool": "refund", "params": {"payment": "$output.step_1.payment"}, "kind": "irreversible"}
+
+
+async def test_a_cancel_undoes_nothing_that_was_taken_back() -> None:
+    """The preview of a cancel does not list the payment that was refunded, nor the refund as what remains."""
+    bank = Bank()
+    ask = {"step_id": 4, "ask": {"question": "Go on?", "options": ["yes"]}}
+    async with Coordinator.open("memory://", bank.tools(), settings=None) as c:
+        await c.run({"steps": [PAY, REFUND, {**PAY, "step_id": 3}, ask]}, saga_id="saga")
+        state = state_of([decode(data) for data in await c.store.read("saga")], c.tools)
+        preview = preview_cancel(state)
+        assert [step["step_id"] for step in preview.undoes] == [3]
+        assert preview.remains == []
+        result = await c.cancel("saga")
+    assert (result.status, result.report["clean"], bank.balance) == ("COMPENSATED", True, 0)
+    assert len(bank.calls) == 2
+
+
+@pytest.mark.parametrize("refunds", [True, False])
+async def test_a_fork_makes_both_anew_or_neither(refunds: bool) -> None:
+    """What was taken back is no effect that a fork could take over: it pays anew, and refunds that payment alone."""
+    bank = Bank()
+    steps = [PAY, REFUND] if refunds else [PAY]
+    fails = {"step_id": 3, "tool": "fail", "kind": "irreversible"}
+    async with Coordinator.open("memory://", bank.tools(), settings=None) as c:
+        await c.run({"steps": [PAY, REFUND, fails], "on_failure": "pause"}, saga_id="old")
+        plan = {"steps": [*steps, {**PAY, "step_id": 3}], "on_failure": "pause"}
+        found = await c.fork("old", plan=plan)
+        assert (found.status, found.report["clean"]) == ("COMPLETED", True)
+        old = await c.show("old")
+        assert (old.status, old.report["clean"], old.report["compensated"]) == ("COMPENSATED", True, [1])
+        assert bank.balance == (100 if refunds else 200)
+        assert sorted(payment for payment, _ in bank.refunds.values()) == sorted([*bank.paid][: 1 + refunds])
+        undone = await c.undo(found.saga_id)
+    assert isinstance(undone, SagaResult)
+    assert (undone.status, bank.balance) == ("COMPENSATED", 0)

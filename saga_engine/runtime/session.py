@@ -185,10 +185,15 @@ class Session(SessionSteps):
         return NumberedOutput(key, await self._result(key, record))
 
     def _takes_back(self, tool: str, params: Mapping[str, Any]) -> bool:
-        """Whether a call is the undo of one that the agent has made."""
+        """Whether a call is the undo of one that the agent has made, or was it when it was recorded."""
         spec = self.catalog.spec(tool)
         if self._state is None or spec is None or spec.undo is not None or spec.effect == "read":
             return False
+        place, plan = len(self._made), self._state.plan
+        if place < len(self._recorded.keys) and not self._live:
+            recorded = plan.steps[plan.by_key[self._recorded.keys[place]]]
+            if recorded.tool == tool and recorded.kind == "irreversible":
+                return True
         return undone_by(self._state, tool, plain(dict(params))) is not None
 
     def outputs(self) -> Mapping[str, Any]:

@@ -53,18 +53,23 @@ CREATE TABLE lines (
     epoch INTEGER NOT NULL,
     key TEXT NOT NULL,
     tool TEXT NOT NULL,
-    value TEXT NOT NULL
+    value TEXT NOT NULL,
+    undoes TEXT NOT NULL
 );
 CREATE INDEX by_key ON lines (key, what);
+CREATE INDEX by_undone ON lines (undoes, what);
 CREATE INDEX by_step ON lines (saga_id, step_id, direction, what);
 """
 #: How long a line waits for another process's line, in seconds.
 _PATIENCE_S = 60.0
-_COLUMNS = "seq, what, saga_id, step_id, direction, attempt, epoch, key, tool, value"
+_COLUMNS = "seq, what, saga_id, step_id, direction, attempt, epoch, key, tool, undoes, value"
 
 
 class Line(NamedTuple):
-    """One line of the ledger. ``value`` is the params of a sent line, or the output of an applied one."""
+    """One line of the ledger. ``value`` is the params of a sent line, or the output of an applied one.
+
+    ``undoes``: the key of the call that this one undoes, be it an undo of the engine's or a call of the saga itself.
+    """
 
     seq: int
     what: str
@@ -75,6 +80,7 @@ class Line(NamedTuple):
     epoch: int
     key: str
     tool: str
+    undoes: str
     value: Any
 
     @property
@@ -115,7 +121,7 @@ class OutsideLedger:
                 return earlier[0].value
             place = (ctx.saga_id, ctx.step_id)
             undone = "what = 'applied' AND saga_id = ? AND step_id = ? AND direction = 'compensate'"
-            if once and ctx.direction == "forward" and _lines(db, undone, *place):
+            if once and ctx.direction == "forward" and (_lines(db, undone, *place) or _taken_back(db, ctx)):
                 raise ToolError("this request has been cancelled already", error_code="cancelled", retryable=False)
             return _add(db, "applied", ctx, tool, output).value
 
@@ -140,7 +146,7 @@ class OutsideLedger:
     def standing(self, saga_id: str | None = None) -> Sequence[Line]:
         """Effects that were applied and not undone since, in order."""
         standing: dict[tuple[str, str], list[Line]] = {}
-        for line in self.lines(saga_id):
+        for line in _as_undos(self.lines(saga_id)):
             if line.what == "applied" and line.direction == "forward":
                 standing.setdefault((line.saga_id, line.step_id), []).append(line)
             elif line.what != "sent":
@@ -163,10 +169,12 @@ class OutsideLedger:
         steps = {str(step["step_id"]): step for step in body["steps"]}
         strangers = sorted({line.step_id for line in lines} - steps.keys())
         found = [f"step {step_id}: the world was asked for it, the report does not know it" for step_id in strangers]
+        meant = _as_undos(lines)
         for step_id, step in steps.items():
-            own = [line for line in lines if line.step_id == step_id]
-            found += [f"step {step_id}: {text}" for text in (*_requests(step, own), *_effects(body, step, own))]
-        found += _keys(lines)
+            sent = [line for line in lines if line.step_id == step_id]
+            own = [line for line in meant if line.step_id == step_id]
+            found += [f"step {step_id}: {text}" for text in (*_requests(step, sent), *_effects(body, step, own))]
+        found += _keys(meant)
         if plan is not None:
             found += _order(plan, body, lines)
         return found
@@ -212,9 +220,11 @@ def _create(path: Path) -> None:
 def _add(db: sqlite3.Connection, what: str, ctx: ToolContext, tool: str, value: Any) -> Line:
     text = json.dumps(value, allow_nan=False)
     cursor = db.execute(
-        "INSERT INTO lines (what, saga_id, step_id, direction, attempt, epoch, key, tool, value) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (what, ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.epoch, ctx.idempotency_key, tool, text),
+        f"INSERT INTO lines ({_COLUMNS}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+        (
+            *(what, ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.epoch, ctx.idempotency_key),
+            *(tool, ctx.undoes or "", text),
+        ),
     )
     return _lines(db, "seq = ?", cursor.lastrowid)[0]
 
@@ -223,6 +233,22 @@ def _lines(db: sqlite3.Connection, where: str, *values: Any) -> list[Line]:
     # ``where`` is always a literal of this module; variable parts are bound.
     rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {where} ORDER BY seq", values)  # noqa: S608
     return [Line._make((*row[:-1], json.loads(row[-1]))) for row in rows]
+
+
+def _taken_back(db: sqlite3.Connection, ctx: ToolContext) -> bool:
+    """Whether the saga has taken this call back itself."""
+    return bool(ctx.idempotency_key and _lines(db, "what = 'applied' AND undoes = ?", ctx.idempotency_key))
+
+
+def _as_undos(lines: Sequence[Line]) -> list[Line]:
+    """The lines, with each call that takes another one back as the undo of that step, which it is."""
+    made = {line.key: line.step_id for line in lines if line.direction == "forward" and not line.undoes}
+    return [
+        line._replace(step_id=made[line.undoes], direction="compensate")
+        if line.direction == "forward" and line.undoes in made
+        else line
+        for line in lines
+    ]
 
 
 # --- the comparison ------------------------------------------------------------------------------------------------
@@ -338,7 +364,10 @@ def _keys(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
-    """A step's undo comes after the undos of all its dependents, except those that are never to be undone."""
+    """A step's undo comes after the undos of all its dependents, except those that are never to be undone.
+
+    What the saga takes back itself it takes back in an order of its own.
+    """
     from saga_engine.plan.compiler import compile_plan
     from saga_engine.plan.each import add_items
     from saga_engine.plan.model import load_plan
@@ -351,6 +380,7 @@ def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterato
     happened = {line.step_id for line in lines if line.what == "applied" and line.direction == "forward"}
     staying = {str(step["step_id"]) for step in body["steps"] if step["kind"] != "compensatable"}
     staying |= {str(step_id) for step_id in body["report"]["left_in_place"]}
+    staying |= {str(step["step_id"]) for step in body["steps"] if "undone_by" in step}
     # The report knows reads that only the tools' registrations declare; they have no order of undos.
     reads = {str(step["step_id"]) for step in body["steps"] if step["kind"] == "read"}
     loaded = load_plan(plan)

@@ -97,6 +97,19 @@ def test_an_undo_takes_the_effect_away_and_a_late_request_cannot_bring_it_back(l
     assert ledger.standing() == []
 
 
+def test_a_call_that_takes_one_back_is_its_undo(ledger: OutsideLedger) -> None:
+    """The effect stands no more, it counts as undone by the report, and an undo of the engine's would be a second one."""
+    did(ledger, 1)
+    back = ToolContext("s", "2", "forward", 1, "s:1:compensate", 1, None, ctx(1).idempotency_key)
+    ledger.sent(back, "t")
+    ledger.apply(back, "t")
+    assert ledger.standing() == []
+    told = report("COMPENSATED", step(1, "COMPENSATED", undone_by=2), step(2, "SUCCEEDED", undoes=1), compensated=[1])
+    assert ledger.compare(told) == []
+    did(ledger, 1, "compensate", key="other")
+    assert "step 1: it was undone 2 times" in ledger.compare(told)
+
+
 def test_an_effect_without_a_request_is_a_mistake_of_the_test(ledger: OutsideLedger) -> None:
     """A tool that forgets to say ``sent`` is told so."""
     with pytest.raises(ValueError, match="sent"):

@@ -62,6 +62,15 @@ async def parts_ill(s: Session) -> None:
     raise AgentError
 
 
+async def back(s: Session) -> None:
+    """Its second call is taken back by itself, and then it gives up."""
+    await _book(s, "a")
+    await _book(s, "b")
+    assert await s.call("cancel", ref="b") == {"cancelled": "b"}
+    await _book(s, "c")
+    raise AgentError
+
+
 async def kept(s: Session) -> None:
     """Its third call is wrong, and its session is kept."""
     await _book(s, "a")
@@ -104,6 +113,7 @@ AGENTS: dict[str, Callable[[Session], Awaitable[None]]] = {
     "ill": ill,
     "parts": parts,
     "parts, ill": parts_ill,
+    "back": back,
     "kept": kept,
     "side": side,
     "waits": waits,
