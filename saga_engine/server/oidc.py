@@ -122,7 +122,7 @@ class Oidc:
                 self._keys = await self._fetched()
                 self._fetched_s = now
                 return
-            except (self._http.HTTPError, TimeoutError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever an issuer answers, it is as good as away
                 why = str(error)[:300] or "its answer takes too long"
                 _log.warning("the keys of %s cannot be fetched: %s", self._settings.issuer, why)
         if self._fetched_s is None or now - self._fetched_s > _STALE_S:

@@ -32,6 +32,8 @@ class Issuer:
     def __init__(self) -> None:
         self.keys: dict[str, Any] = {}
         self.up, self.asked, self.drips = True, 0, False
+        #: What it says in place of where its keys are, and of the keys.
+        self.jwks_uri, self.said = "", b""
         self.closing = threading.Event()
         issuer = self
 
@@ -40,7 +42,10 @@ class Issuer:
                 issuer.asked += 1
                 here = issuer.url
                 known = {
-                    "/.well-known/openid-configuration": {"issuer": here, "jwks_uri": f"{here}/keys"},
+                    "/.well-known/openid-configuration": {
+                        "issuer": here,
+                        "jwks_uri": issuer.jwks_uri or f"{here}/keys",
+                    },
                     "/keys": {"keys": [issuer.published(name) for name in issuer.keys]},
                 }
                 if issuer.drips:
@@ -52,7 +57,7 @@ class Issuer:
                             self.wfile.write(b" ")
                             self.wfile.flush()
                     return
-                body = json.dumps(known.get(self.path, {})).encode()
+                body = (self.path == "/keys" and issuer.said) or json.dumps(known.get(self.path, {})).encode()
                 self.send_response(200 if issuer.up and self.path in known else 503)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
@@ -195,6 +200,31 @@ async def test_an_issuer_that_drips_counts_as_away(issuer: Issuer, monkeypatch: 
     known, new = Oidc(issuer.settings(), lambda: clock[0]), Oidc(issuer.settings())
     assert (await known.identity(issuer.token())).who == "ada"
     issuer.drips = True
+    clock[0] += 3600
+    assert (await known.identity(issuer.token())).who == "ada"
+    with pytest.raises(IssuerUnavailable):
+        await new.identity(issuer.token())
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("https://\0/", b""),
+        ("https://é..b/", b""),
+        ("http://127.0.0.1:70000/", b""),
+        ("https://[::1", b""),
+        ("", b'{"keys":' + b"[" * 100_000),
+        ("", b"\xff"),
+        ("", b'{"keys": {"kid": 1}}'),
+    ],
+    ids=["a null", "no name", "no port", "half an address", "depth", "no text", "no list"],
+)
+async def test_an_issuer_that_answers_nonsense_counts_as_away(issuer: Issuer, address: str, said: bytes) -> None:
+    """Whatever it says: no token is a fault of the server, and the last keys hold on."""
+    clock = [0.0]
+    known, new = Oidc(issuer.settings(), lambda: clock[0]), Oidc(issuer.settings())
+    assert (await known.identity(issuer.token())).who == "ada"
+    issuer.jwks_uri, issuer.said = address, said
     clock[0] += 3600
     assert (await known.identity(issuer.token())).who == "ada"
     with pytest.raises(IssuerUnavailable):
