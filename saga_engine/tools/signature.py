@@ -121,14 +121,14 @@ def read_signature(
     else:
         _refuse_misfit(input_schema, found, set(visible), None if catch_all is None else catch_all.name, label)
         adapters = _adapters({n: h for n, h in coerced.items() if not isinstance(h, _Unresolved)}, label)
-        wants_key = wants_key or (catch_all is not None and KEY_PARAMETER in input_schema.get("properties", {}))
+        wants_key = wants_key or (catch_all is not None and KEY_PARAMETER in (input_schema.get("properties") or ()))
         schema = _without(input_schema, {*context, *fixed, KEY_PARAMETER} if wants_key else {*context, *fixed})
     if output_schema is None:
         output_schema = _returned_schema(_resolved(base, getattr(base, "__annotations__", {}).get("return", _ABSENT)))
     hidden = {*context, *fixed} | ({KEY_PARAMETER} if wants_key else set())
     accepts = None if catch_all is not None and schema.get("additionalProperties", True) is not False else visible
     if catch_all is not None and accepts is not None:
-        accepts = {**visible, **schema.get("properties", {})}
+        accepts = {**visible, **(schema.get("properties") or {})}
     return Signature(
         input_schema=schema,
         output_schema=output_schema,
@@ -393,7 +393,7 @@ def _refuse_misfit(
     label: str,
 ) -> None:
     """Refuse a given schema that allows what the function cannot take, or omits what it needs."""
-    named = schema.get("properties", {})
+    named = schema.get("properties") or {}
     unusable = [] if catch_all else [name for name in named if name not in found]
     # A composed schema may name its properties in any of its parts.
     parts = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties"} & schema.keys()

@@ -112,6 +112,47 @@ def test_accept_names_what_it_leaves_out_and_everything_else_starts(tmp_path: Pa
     assert "inn.odd" not in out.split()
 
 
+def _deep(levels: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {"d": _deep(levels - 1)} if levels else {}}
+
+
+def test_a_schema_that_is_too_deep_leaves_the_other_tools_alone(tmp_path: Path) -> None:
+    """A parser that gives up gives up the whole list; the one tool is left out, and named with the reason."""
+    world = World(tmp_path)
+    also_lists(world, {"name": "deep", "inputSchema": _deep(200)})
+    (tmp_path / "saga.toml").write_text(f"[mcp.inn]\ncommand = {json.dumps(world.command())}\n")
+    code, out, err = saga(tmp_path, "tools", "accept", "inn")
+    assert code == 1
+    assert "deep" in err
+    assert "nested deeper than 100 levels" in err
+    assert "inn.book" in out
+
+
+def test_keywords_that_are_null_are_none(tmp_path: Path) -> None:
+    """Servers in some languages write null for a list or a map that they do not have."""
+    world = World(tmp_path)
+    schema = {"type": "object", "properties": None, "required": None, "description": None}
+    nested = {"type": "object", "properties": {"a": {"type": "array", "items": None, "default": None}}}
+    also_lists(world, {"name": "bare", "inputSchema": schema}, {"name": "nested", "inputSchema": nested})
+    (tmp_path / "saga.toml").write_text(f"[mcp.inn]\ncommand = {json.dumps(world.command())}\n")
+    code, out, err = saga(tmp_path, "tools", "accept", "inn")
+    assert (code, err) == (0, "inn: 11 tools, 11 changes; accepted\n")
+    assert {"inn.bare", "inn.nested"} <= set(out.split())
+
+
+def test_two_names_that_become_one_get_two(tmp_path: Path) -> None:
+    """The tables that are printed load together."""
+    world = World(tmp_path)
+    also_lists(world, *({"name": name, "inputSchema": OBJECT} for name in ("a/b", "a:b", "a b")))
+    config = f"[mcp.inn]\ncommand = {json.dumps(world.command())}\n"
+    (tmp_path / "saga.toml").write_text(config)
+    _, tables, _ = saga(tmp_path, "tools", "accept", "inn", "--manifest")
+    (tmp_path / "saga.toml").write_text(f"{config}\n{tables}")
+    code, out, err = saga(tmp_path, "tools")
+    assert code == 0, err
+    assert sum(name.startswith("inn.a_b_") for name in out.split()) == 3
+
+
 @pytest.mark.parametrize(
     ("answer", "output"),
     [
@@ -120,6 +161,8 @@ def test_accept_names_what_it_leaves_out_and_everything_else_starts(tmp_path: Pa
         ({"content": "done"}, {"text": "done"}),
         ({"content": {"type": "text", "text": "done"}}, {"text": "done"}),
         ({"structuredContent": {"id": 7}}, {"id": 7}),
+        ({"content": [{"type": "hologram", "data": 1}]}, {"text": '{"type": "hologram", "data": 1}'}),
+        ({"content": [{"type": "text", "text": None}, "more"]}, {"text": '{"type": "text", "text": null}\nmore'}),
     ],
 )
 async def test_an_answer_that_spells_its_content_otherwise_is_one(tmp_path: Path, answer: Any, output: Any) -> None:

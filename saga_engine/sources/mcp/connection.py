@@ -22,6 +22,7 @@ from saga_engine.plan.values import printable
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.sources.mcp.listing import Listing, Sieve, list_tools
 from saga_engine.sources.mcp.manifest import ServerConfig, filled
+from saga_engine.sources.mcp.transport_errors import TOO_LARGE, UNREADABLE
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -139,24 +140,27 @@ class Connection:
         except SecretMissing as error:
             self._not_ready(ready, error.message, seen, retryable=False)
         except Exception as error:  # noqa: BLE001 - a server can fail in any way, and only its own calls may notice
-            self._not_ready(ready, _reason(error), seen, retryable=True)
+            answered = getattr(error, "code", None) in (UNREADABLE, TOO_LARGE)
+            self._not_ready(ready, _reason(error), seen, retryable=True, how="used" if answered else "reached")
         finally:
             if not ready.done():  # this task was cancelled: the loop ends
                 self._not_ready(ready, "it was closed", seen, retryable=True)
 
-    def _not_ready(self, ready: asyncio.Future[Live], why: str, seen: Mapping[str, str], *, retryable: bool) -> None:
+    def _not_ready(
+        self, ready: asyncio.Future[Live], why: str, seen: Mapping[str, str], *, retryable: bool, how: str = "reached"
+    ) -> None:
         if ready.done():
             _log.debug("MCP server %s ended with an error: %s", self._config.name, quoted(scrubbed(why, seen)))
             return
         if self._ready is ready:
             self._ready = None
-        self._failed(why, seen, retryable=retryable)
+        self._failed(why, seen, retryable=retryable, how=how)
         ready.set_exception(NotConnected(self._why, retryable=retryable))
         ready.exception()  # every caller may have gone
 
-    def _failed(self, why: str, seen: Mapping[str, str], *, retryable: bool) -> None:
+    def _failed(self, why: str, seen: Mapping[str, str], *, retryable: bool, how: str = "reached") -> None:
         """Begin the pause before the next attempt."""
-        self._why = f"MCP server {self._config.name!r} cannot be reached: {scrubbed(why, seen)}"
+        self._why = f"MCP server {self._config.name!r} cannot be {how}: {scrubbed(why, seen)}"
         if retryable:
             self._next_s = machine_clock.monotonic() + BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
             self._failures += 1

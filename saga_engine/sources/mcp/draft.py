@@ -136,12 +136,17 @@ def _table(server: str, tool: PinnedTool, pins: Pins, claimed: str) -> Iterator[
 
 def _other_name(server: str, name: str, pins: Pins) -> str:
     """A name that plans can write, for a tool whose own they cannot; no other tool of the server has it."""
-    plain = _FOREIGN.sub("_", name).strip("_.-")
-    plain = plain if plain and not plain[0].isdigit() else f"_{plain}"
-    if plain not in pins and usable_name(server, plain):
+    plain = _plain(name)
+    others = sum(_plain(other) == plain for other in pins)
+    if plain not in pins and others < 2 and usable_name(server, plain):
         return plain
     mark = sha256(name.encode("utf-8", "replace")).hexdigest()[:6]
     return f"{plain[: _MOST_CHARS - len(server) - len(mark) - 2]}_{mark}"
+
+
+def _plain(name: str) -> str:
+    found = _FOREIGN.sub("_", name).strip("_.-")
+    return found if found and not found[0].isdigit() else f"_{found}"
 
 
 def _loads(server: str, text: str) -> str:

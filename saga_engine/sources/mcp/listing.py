@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.compensation import claimed_undo, undo_among
-from saga_engine.sources.mcp.messages import blocks_of, fault_in
+from saga_engine.sources.mcp.messages import MAX_DEPTH, TOO_DEEP, blocks_of, fault_in
 from saga_engine.sources.mcp.pins import PinnedTool
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Sieve:
         if isinstance(result, dict):
             if isinstance(result.get("tools"), list) and "content" not in result:
                 result["tools"] = list(self._readable(result["tools"]))
+                if type(result.get("nextCursor")) in (int, float):
+                    result["nextCursor"] = str(result["nextCursor"])  # as the servers that do so read it back
             elif result.keys() & {"content", "structuredContent"} or not result.keys() - _OF_ALL:
                 result["content"] = blocks_of(result.get("content"))
         return item
@@ -105,6 +107,8 @@ def _fault(entry: Any) -> str:
 
     if not isinstance(entry, dict):
         return "it is no object"
+    if entry.get(TOO_DEEP):
+        return f"its schemas are nested deeper than {MAX_DEPTH} levels"
     for version in ("2025-11-25", "2026-07-28"):
         bare = {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         try:

@@ -22,6 +22,19 @@ _ESCAPE: Final = re.compile(
     rb"|u(?P<alone>[dD][c-fC-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+#: The blocks of an answer, each with the fields that it must have.
+_BLOCKS: Final[dict[str, dict[str, type]]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "resource_link": {"uri": str, "name": str},
+    "resource": {"resource": dict},
+}
+#: The keywords of a schema that hold values and no schemas.
+_VALUES: Final = frozenset({"const", "default", "enum", "examples", "example"})
+#: The field of a listed tool that stands in place of its schemas if they are nested too deeply to be read.
+TOO_DEEP: Final = "_tooDeep"
+MAX_DEPTH: Final = 100
 _ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -33,12 +46,37 @@ def fault_in(error: ValidationError, *left_out: str | int) -> str:
 
 
 def blocks_of(content: Any) -> Any:
-    """The content of an answer as the protocol wants it: some servers write none, a text, or one block alone."""
+    """The content of an answer as the protocol wants it: some servers write none, a text, or one block alone.
+
+    A block of a kind that the protocol does not have, or without its fields, is a text with what it spells.
+    """
     if content is None:
         return []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [content] if isinstance(content, dict) else content
+    if isinstance(content, dict):
+        content = [content]
+    return [_known(each) for each in content] if isinstance(content, list) else content
+
+
+def _known(block: Any) -> Any:
+    wanted = _BLOCKS.get(block.get("type")) if isinstance(block, dict) and isinstance(block.get("type"), str) else None
+    if wanted is not None and all(isinstance(block.get(name), kind) for name, kind in wanted.items()):
+        return block
+    return {"type": "text", "text": block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)}
+
+
+def without_nulls(schema: Any) -> Any:
+    """A schema without keywords that are null: some servers write ``"properties": null`` for none."""
+    if isinstance(schema, list):
+        return [without_nulls(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: value if name in _VALUES else without_nulls(value)
+        for name, value in schema.items()
+        if value is not None or name in _VALUES
+    }
 
 
 def whole_characters(data: bytes) -> bytes:
@@ -67,8 +105,38 @@ def read_once(data: bytes) -> bytes:
         value = json.loads(data, object_pairs_hook=pairs)
     except (ValueError, RecursionError):
         return data  # the parser says what it is
-    if not twice or not isinstance(value, dict) or "method" in value:
+    if not isinstance(value, dict) or "method" in value:
         return data
+    if not twice:
+        return json.dumps(value).encode() if _flattened(value.get("result")) else data
     said = f"its answer has the name '{printable(twice[0], 100)}' twice in one object"
     error = {"code": UNREADABLE, "message": said}
     return json.dumps({"jsonrpc": "2.0", "id": value.get("id"), "error": error}).encode()
+
+
+def _flattened(result: Any) -> bool:
+    """Whether a list of tools had one whose schemas no parser would read, and it has a mark in their place now.
+
+    A parser that gives up gives up the whole message, and with it all tools of the server.
+    """
+    tools = result.get("tools") if isinstance(result, dict) else None
+    deep = [tool for tool in tools if _is_deep(tool)] if isinstance(tools, list) else []
+    for tool in deep:
+        name = tool.get("name")
+        tool.clear()
+        tool.update({"name": name, "inputSchema": {"type": "object"}, TOO_DEEP: True})
+    return bool(deep)
+
+
+def _is_deep(tool: Any) -> bool:
+    level = [tool] if isinstance(tool, dict) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True

@@ -17,6 +17,7 @@ from saga_engine.sources.mcp.call import McpCall
 from saga_engine.sources.mcp.helpers import ByHand, Helper
 from saga_engine.sources.mcp.listing import Listing
 from saga_engine.sources.mcp.manifest import LOCK_FILE, ServerConfig, ToolManifest, server_config, unlisted, usable_name
+from saga_engine.sources.mcp.messages import without_nulls
 from saga_engine.sources.mcp.pins import Pins, read_left_out, read_pins
 from saga_engine.sources.tables import COMPOSED
 from saga_engine.tools.decorator import AnyTool, Tool
@@ -184,13 +185,13 @@ class McpServer:
 
     def _tool(self, remote: str, it: ToolManifest, pins: Pins, local: Mapping[str, str]) -> AnyTool:
         pin = pins[remote]
-        schema = {"type": "object", **pin.input_schema}
+        schema = {"type": "object", **without_nulls(pin.input_schema)}
         if it.key is not None and it.key[0] == "param":
             schema = _without(schema, it.key[1])
         if not COMPOSED & schema.keys() and "properties" in schema:
             schema.setdefault("additionalProperties", False)
         description = printable(pin.description.replace("\n", " "), _MAX_DESCRIPTION_CHARS)
-        output = pin.output_schema if it.answer == "auto" else None
+        output = without_nulls(pin.output_schema) if it.answer == "auto" else None
         made = {"description": description, "input_schema": schema, "output_schema": output}
         return self._made(McpCall(self, remote, pin.digest, it), it, local, made)
 

@@ -76,7 +76,7 @@ class McpToolTable(McpCallTable):
     """What the operator says of one tool of a server.
 
     ``name``: its name in plans, after that of the server and a dot; by default the server's name of it.
-    ``ask``: whether an operator must approve each forward call; by default those of a write without an undo.
+    ``ask``: whether an operator must approve each forward call; by default an agent's calls of a write without an undo.
     """
 
     name: str | None = None
