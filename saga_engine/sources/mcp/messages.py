@@ -60,7 +60,8 @@ def blocks_of(content: Any) -> Any:
 
 
 def _known(block: Any) -> Any:
-    wanted = _BLOCKS.get(block.get("type")) if isinstance(block, dict) and isinstance(block.get("type"), str) else None
+    kind_of = block.get("type") if isinstance(block, dict) else None
+    wanted = _BLOCKS.get(kind_of) if isinstance(kind_of, str) else None
     if wanted is not None and all(isinstance(block.get(name), kind) for name, kind in wanted.items()):
         return block
     return {"type": "text", "text": block if isinstance(block, str) else json.dumps(block, ensure_ascii=False)}
@@ -129,7 +130,7 @@ def _flattened(result: Any) -> bool:
 
 
 def _is_deep(tool: Any) -> bool:
-    level = [tool] if isinstance(tool, dict) else []
+    level: list[dict[str, Any] | list[Any]] = [tool] if isinstance(tool, dict) else []
     for _ in range(MAX_DEPTH):
         level = [
             inner
