@@ -323,8 +323,8 @@ WAITING_MUTANTS: dict[str, Mutant] = {
     ),
     "each owner gives a late event back by a saga of its own": rewrite(
         (
-            'token=digest(["saga-late-token/1", state.seed, state.saga_id, step.key]),',
-            'token=digest(["saga-late-token/1", state.seed, state.epoch, step.key]),',
+            "token=late_token(state.seed, state.saga_id, step.key),",
+            "token=late_token(state.seed, str(state.epoch), step.key),",
         )
     ),
     "a sleep ends early": rewrite(("open_wait.due <= now", "True")),

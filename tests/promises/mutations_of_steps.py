@@ -113,8 +113,8 @@ OF_STEPS = [
         "the saga of a late event does not follow from the event",
         (
             (
-                "digest(['saga-late/1', self.token, *what])",
-                "digest(['saga-late/1', self.token, *what, id(object()), __import__('time').time_ns()])",
+                "digest(['saga-late/1', token, *what])",
+                "digest(['saga-late/1', token, *what, id(object()), __import__('time').time_ns()])",
             ),
         ),
     ),
