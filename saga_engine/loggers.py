@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from saga_engine.errors import SagaError
+from saga_engine.errors import KeyMissing, KeyRefused, SagaError, SagaErased, StoreUnavailable
 from saga_engine.tracebacks import traceback_of
 
 #: What stands in place of a text that is left out.
 SEALED: Final = "[sealed]"
+#: Errors that quote nothing but names of keys and sagas, and the store's address: what an operator has to look for.
+_OF_NAMES: Final = (KeyMissing, KeyRefused, SagaErased, StoreUnavailable)
 
 
 class _Withholding(logging.Filter):
@@ -65,6 +67,6 @@ def quoted(text: str) -> str:
 
 
 def _without_text(value: Any) -> Any:
-    if isinstance(value, BaseException):
+    if isinstance(value, BaseException) and not isinstance(value, _OF_NAMES):
         return f"{value.code if isinstance(value, SagaError) else type(value).__name__} {SEALED}"
     return value

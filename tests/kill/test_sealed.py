@@ -78,7 +78,7 @@ async def killed_beside_a_blind_one(team: Team, fault: str) -> list[str]:
     if "error" in blind or "error" in second:
         found.append(f"a worker ended: {blind} {second}")
     if not any("key-missing" in line and "the key k1" in line for line in blind["refused"]):
-        found.append(f"the key is not named: {blind['warnings']}")
+        found.append(f"the key is not named: {blind['refused']}")
     if {saga_id for saga_id, _ in blind["durable"]} - {"mine"}:
         found.append(f"it wrote: {blind['durable']}")
     return found
