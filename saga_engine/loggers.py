@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from saga_engine.errors import KeyMissing, KeyRefused, SagaError, SagaErased, StoreUnavailable
+from saga_engine.errors import KeyMissing, KeyRefused, SagaErased, SagaError, StoreUnavailable
 from saga_engine.tracebacks import traceback_of
 
 #: What stands in place of a text that is left out.
