@@ -94,7 +94,9 @@ async def _answer_saga(coordinator: Coordinator, saga_id: str, seed: int) -> Non
             await coordinator.resolve(saga_id, question["step_id"], answer, by="ada")
             return
         decision, output = await _look(outcome, question, Random(f"{seed}:{saga_id}:{question['question_id']}"))
-        await coordinator.resolve(saga_id, question["step_id"], decision, output=output, by="ada")
+        # As an operator does who answers with the command line of the inbox: refused if other effects follow by now.
+        mark = question["outlooks"][decision]["mark"]
+        await coordinator.resolve(saga_id, question["step_id"], decision, output=output, by="ada", expect=mark)
         return  # the others once the saga has continued
 
 

@@ -48,6 +48,7 @@ from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Direction, N
 from saga_engine.core.fold import begin, started_of, state_at_start
 from saga_engine.core.images import wants_image
 from saga_engine.core.messages import Message
+from saga_engine.core.outlooks import needs_mark, outlook
 from saga_engine.core.plan_growth import compile_started, load_started
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Replanning
@@ -358,6 +359,7 @@ class Replay:
                 decision=record.decision,
                 output=record.output,
                 question=record.question,
+                expect=self._mark(record),
             )
             if "output" in record.refs or self._trace.redacted:
                 return
@@ -373,6 +375,13 @@ class Replay:
         else:
             return  # of a refused message only the refusal is known; a session's agent is always accepted
         self._require_same(entry, [messages.answer(self._state, message, record.at)])
+
+    def _mark(self, record: r.QuestionResolved) -> str:
+        """The mark of an answer that needs one: whoever gave it knew what follows."""
+        asked = self._state.questions.get(record.question)
+        if asked is None or not needs_mark(self._state, asked, record.decision):
+            return ""
+        return str(outlook(self._state, asked, record.decision)["mark"])
 
     # --- comparing -------------------------------------------------------------------------------------------------
 

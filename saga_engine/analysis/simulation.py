@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 from saga_engine.analysis.simulator import Fault, FaultKind, Played, play
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
-from saga_engine.core.report import asked_tool, failure
+from saga_engine.core.question_view import asked_tool
+from saga_engine.core.report import failure
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.sample_outputs import rehearsable
 

@@ -48,7 +48,7 @@ _STATUSES: Final[dict[type, str]] = {
 #: The facts of a declaration that decisions depend on.
 DECLARED: Final = (
     *("effect", "keyed", "key_ttl_s", "undo", "probe", "timeout_s", "compensates", "tolerates_absence", "remembers"),
-    *("last_good_s", "semantic", "on_doubt", "undoes_by_key", "input_schema", "output_schema", "digest"),
+    *("told_key", "last_good_s", "semantic", "on_doubt", "undoes_by_key", "input_schema", "output_schema", "digest"),
     *("before", "after", "absent", "undo_absent", "sole_writer"),
     *("undo_params", "undo_each", "undo_then"),
 )
@@ -386,8 +386,9 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
             said = {fact: getattr(spec, fact) for fact in DECLARED}
             if spec.on_doubt == "ask":  # as it nearly always is
                 del said["on_doubt"]
-            if not spec.undoes_by_key:
-                del said["undoes_by_key"]
+            for fact in ("undoes_by_key", "told_key"):
+                if not said[fact]:
+                    del said[fact]
             if not (spec.undo_params or spec.undo_each or spec.undo_then):
                 said = {fact: value for fact, value in said.items() if fact not in _OF_UNDOS}
             if spec.before is None:
@@ -456,6 +457,7 @@ class _Said(msgspec.Struct):
     name: str
     effect: Effect = "write"
     keyed: bool = False
+    told_key: bool = False
     key_ttl_s: float | None = None
     undo: str | None = None
     probe: str | None = None

@@ -550,15 +550,18 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         output: Any = None,
         by: str = "",
         note: str = "",
+        expect: str = "",
         wait: bool = True,
     ) -> SagaResult:
         """Answer the open question about a step; the saga then continues, here unless another process drives it.
 
-        ``decision``: one of the question's options. ``output`` goes with 'happened'. Without ``wait`` the answer is
+        ``decision``: one of the question's options. ``output`` goes with 'happened'. ``expect``: the ``mark`` that the
+        question gives to the answer in ``outlooks``; the answer is refused if other effects follow from it by now. To
+        repeat a call in doubt whose tool honours no key needs it. Without ``wait`` the answer is
         only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, even before the
         owner has read the first. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
-        message = answer_message(step_id, decision, output, by, note)
+        message = answer_message(step_id, decision, output, by, note, expect)
         return await say(self.store, self.supervisor, self.tools, saga_id, message, wait=wait)
 
     async def amend(

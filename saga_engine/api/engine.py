@@ -103,9 +103,13 @@ class Engine(Protocol):
         output: Any = None,
         by: str = "",
         note: str = "",
+        expect: str = "",
         wait: bool = True,
     ) -> SagaResult:
-        """Answer the open question about a step. Without ``wait`` the answer is only sent."""
+        """Answer the open question about a step. Without ``wait`` the answer is only sent.
+
+        ``expect``: the mark of the effects that it is to have.
+        """
         ...
 
     async def amend(

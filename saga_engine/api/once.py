@@ -33,12 +33,14 @@ async def resolve_once(
     by: str,
     note: str,
     question: str = "",
+    expect: str = "",
 ) -> SagaResult:
     """Post an answer: asked again under its key, it answers no later question about the step.
 
     ``question``: the id of the only question that it answers; empty: whatever is asked about the step.
+    ``expect``: as in ``Coordinator.resolve``.
     """
-    message = msgspec.structs.replace(answer_message(step, decision, output, by, note), question=question)
+    message = msgspec.structs.replace(answer_message(step, decision, output, by, note, expect), question=question)
     return await _post(coordinator, saga_id, key, message)
 
 

@@ -165,11 +165,19 @@ def cancel_message(by: str, note: str) -> Message:
     return Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
 
 
-def answer_message(step_id: int | str, decision: str, output: Any, by: str, note: str) -> Message:
+def answer_message(  # noqa: PLR0917
+    step_id: int | str, decision: str, output: Any, by: str, note: str, expect: str = ""
+) -> Message:
     """An answer to a question, as it is sent. Raises ``ValueNotJson``."""
-    said = plain(output)
     return Message(
-        id=secrets.token_hex(8), kind="resolve", by=by, note=note, step=str(step_id), decision=decision, output=said
+        id=secrets.token_hex(8),
+        kind="resolve",
+        by=by,
+        note=note,
+        step=str(step_id),
+        decision=decision,
+        output=plain(output),
+        expect=expect,
     )
 
 

@@ -375,13 +375,16 @@ class TemporalCoordinator(Unsupported):
         output: Any = None,
         by: str = "",
         note: str = "",
+        expect: str = "",
         wait: bool = True,
     ) -> SagaResult:
         """Answer the open question about a step; the saga continues. ``output`` goes with 'happened'.
 
+        ``expect``: the mark of the effects that the answer is to have, as in ``Coordinator.resolve``.
+
         Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``RuntimeUnavailable``.
         """
-        return await self._said(saga_id, answer_message(step_id, decision, output, by, note), wait=wait)
+        return await self._said(saga_id, answer_message(step_id, decision, output, by, note, expect), wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True

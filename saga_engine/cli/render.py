@@ -18,6 +18,7 @@ from saga_engine.cli.render_calls import (
     undo_progress,
     waiting_lines,
 )
+from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.hooks.messages import answer_line, asks, expiry_words
@@ -38,6 +39,7 @@ _MAX_LISTED = 40
 _OUTPUT_CHARS = 160
 _REASON_CHARS = 500
 _QUESTION_CHARS = 2500
+_THEN_CHARS = 2000
 
 
 def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = False) -> list[str]:
@@ -350,8 +352,7 @@ def question_lines(
     forked = question.get("question_id", "") == FORKED
     if question["error"] and not forked:
         lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
-    if kind == "approval":
-        lines += _asked(question)
+    lines += _about_call(question)
     if "found" in question:
         lines += [f"  the value {words}: {image_text(question[name])}" for name, words in _IMAGES if question[name]]
     if kind == "compensation":
@@ -363,15 +364,31 @@ def question_lines(
             mend = "" if forked else "mend the cause and "
             lines.append(f"  {mend}{rerun_line(saga_id)}; calls that happened are not made again")
         lines += _expiry(question)
-    else:
-        lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
     if "undo_call" in question and "undone" in question["options"]:
         lines.append("  'undone' and 'accept' concern the whole undo, any other answer this call")
     lines += [*more, "  answer with one of:"]
-    return [
-        *lines,
-        *(f"    {answer_of(saga_id, question, option, settings, session=session)}" for option in question["options"]),
-    ]
+    for option in question["options"]:
+        lines.append(f"    {answer_of(saga_id, question, option, settings, session=session)}")
+        follows = question.get("outlooks", {}).get(option)
+        lines += [] if follows is None else [f"      then: {shown(then_words(follows), _THEN_CHARS)}"]
+    return lines
+
+
+def _about_call(question: Mapping[str, Any]) -> list[str]:
+    """The call that a question is about, and how it is found at its service."""
+    if question["kind"] == "approval":
+        return _asked(question)
+    if "called_ms" not in question:
+        return []
+    params = question["params"]
+    said = "" if params is None else shown(json.dumps(params, ensure_ascii=False), _QUESTION_CHARS)
+    lines = [f"  params of the call: {said}"] if said else []
+    if question["idempotency_key"] is not None:
+        return [*lines, f"  idempotency key of the call: {shown(question['idempotency_key'])}"]
+    if question["called_ms"] is None:
+        return lines
+    what = "these params" if said else "the call"
+    return [*lines, f"  this tool sends no key: look for {what} at {times.local(question['called_ms'])}"]
 
 
 def _wanted(question: Mapping[str, Any]) -> list[str]:
@@ -416,4 +433,6 @@ def answer_of(
 ) -> str:
     """The command line to type; a session's tools are its agent's, which continues with the answer."""
     given = options_line(settings, tools=settings.names_tools or not session)
+    mark = question.get("outlooks", {}).get(option, {}).get("mark")
+    given = [*(["--expect", mark] if mark else []), *given]
     return answer_line(saga_id, str(question["step_id"]), question["direction"], option, given)

@@ -39,11 +39,15 @@ def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
     for name, call in listed:
         params = "params not at hand" if call["params"] is None else json.dumps(call["params"], ensure_ascii=False)
         said = shown(params, 1 << 20 if full else _PARAMS_CHARS)
-        key = "not made yet" if call.get("left") else f"key {shown(call['idempotency_key'])}"
+        key = "not made yet" if call.get("left") else _key(call["idempotency_key"])
         lines.append(f"  {shown(name)}: {shown(call['tool'], 80)} {said}, {key}")
     if len(made) > len(listed):
         lines.append(f"  and {len(made) - len(listed)} more; --full or --json has them all")
     return lines
+
+
+def _key(key: str | None) -> str:
+    return "no key" if key is None else f"key {shown(key)}"
 
 
 def waiting_lines(body: Mapping[str, Any], now_ms: float | None = None) -> list[str]:

@@ -20,21 +20,33 @@ from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.execution.result import SagaResult
+    from saga_engine.settings import Settings
+
+_DecisionArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[DECISION]",
+        help="Without it, the question is shown, with what follows from each answer. "
+        "happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
+        "approve | deny | undo | keep | close (a session whose agent failed) | "
+        "ask-again (a model, how to compensate) | an option of the plan's own question | "
+        "answer (a value, to a question without options)",
+    ),
+]
+_ExpectOption = Annotated[
+    str,
+    typer.Option(
+        "--expect",
+        metavar="MARK",
+        help="The mark that 'saga inbox' shows with the answer: refused if other effects follow by now.",
+    ),
+]
 
 
 def resolve(
     saga_id: SagaArgument,
     step: Annotated[str, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")],
-    decision: Annotated[
-        str,
-        typer.Argument(
-            metavar="DECISION",
-            help="happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
-            "approve | deny | undo | keep | close (a session whose agent failed) | "
-            "ask-again (a model, how to compensate) | an option of the plan's own question | "
-            "answer (a value, to a question without options)",
-        ),
-    ],
+    decision: _DecisionArgument = None,
     *,
     output: Annotated[
         str | None,
@@ -44,6 +56,7 @@ def resolve(
             help="With 'happened': what the call returned. With 'answer': the answer.",
         ),
     ] = None,
+    expect: _ExpectOption = "",
     by: ByOption = None,
     note: NoteOption = "",
     tools: ToolsOption = None,
@@ -56,9 +69,12 @@ def resolve(
     """Answer an open question of a saga. The saga then continues here, unless a live process runs it (exit code 8).
 
     The answer is recorded first. Without tools it is only recorded (exit code 8), and a worker or `saga resume` acts
-    on it. The same answer again is no conflict; a different one is refused (exit code 6).
+    on it. The same answer again is no conflict; a different one is refused (exit code 6). With --expect it is refused
+    if other effects follow by now than those that `saga inbox` showed. To repeat a call in doubt whose tool honours
+    no key needs it: it may happen twice.
 
     Examples:
+      saga resolve trip-42 1
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
       saga resolve trip-42 2 undone --by ada --note "refunded in the bank's portal" --tools tools.py
       saga resolve trip-42 3 approve --by ada --tools tools.py
@@ -70,11 +86,41 @@ def resolve(
     from saga_engine.cli.signals import answer
     from saga_engine.cli.temporal import settings_there
 
-    value = output_value(output)
+    if decision is None:
+        return _show(settings_there(runtime, task_queue, store, tools), saga_id, step, as_json=as_json)
+    chosen, value = decision, output_value(output)
 
     async def post(coordinator: Engine) -> SagaResult:
         who, wait = person(by), settings.names_tools or not coordinator.drives
-        return await coordinator.resolve(saga_id, step, decision, output=value, by=who, note=note, wait=wait)
+        return await coordinator.resolve(
+            saga_id, step, chosen, output=value, by=who, note=note, expect=expect, wait=wait
+        )
 
     settings = settings_there(runtime, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)
+
+
+def _show(settings: Settings, saga_id: str, step: str, *, as_json: bool) -> int:
+    """The questions about a step, with what follows from each answer. Nothing changes, and no tools are needed."""
+    import asyncio
+
+    from saga_engine.cli import exit_codes
+    from saga_engine.cli.output import data, document
+    from saga_engine.cli.read_only import looking
+    from saga_engine.cli.render import question_lines
+    from saga_engine.errors import DecisionRefused
+
+    async def look() -> SagaResult:
+        async with looking(settings, saga_id) as coordinator:
+            return await coordinator.show(saga_id)
+
+    body = asyncio.run(look()).to_dict(full=False)
+    found = [each for each in body["questions"] if str(each["step_id"]) == step]
+    if not found:
+        raise DecisionRefused(f"nothing is asked about step {step}", hint=f"`saga show {saga_id}` shows what is asked")
+    if as_json:
+        document({"questions": found})
+    else:
+        session = "session" in body
+        data("\n".join(line for each in found for line in question_lines(saga_id, each, settings, session=session)))
+    return exit_codes.NEEDS_PERSON

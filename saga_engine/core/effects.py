@@ -9,6 +9,9 @@ import msgspec
 Direction = Literal["forward", "compensate"]
 FORWARD: Final = "forward"
 COMPENSATE: Final = "compensate"
+#: What a call's key is to its tool: honoured (empty), only ``told``, so that somebody may find the call by it, or
+#: ``never`` even that.
+Unkeyed = Literal["", "told", "never"]
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):

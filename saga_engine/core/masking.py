@@ -495,6 +495,8 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
             made["steps"] = mask.planned(made["steps"])
         for name in _IMAGES & made.keys():
             made[name] = mask.image(made[name], *tools_of_step(state.plan.steps[index]))
+        if "outlooks" in made:
+            made["outlooks"] = masked_outlooks(mask, made["outlooks"], state.plan.steps)
         for name in {"why", "text", "schema"} & made.keys():
             made[name] = mask.value(made[name])
         if made["kind"] == "ask":
@@ -514,6 +516,27 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
         "error": mask.said(body["error"]),
         "questions": questions,
     }
+
+
+def masked_outlooks(mask: Mask, outlooks: Mapping[str, Any], steps: Sequence[CompiledStep]) -> dict[str, Any]:
+    """The params of what an answer would undo, without what is sensitive."""
+    tools = {step.step_id: tools_of_step(step) for step in steps}
+    return {
+        option: {
+            **body,
+            **(
+                {"undoes": [_masked_params(mask, each, tools[each["step_id"]]) for each in body["undoes"]]}
+                if "undoes" in body
+                else {}
+            ),
+        }
+        for option, body in outlooks.items()
+    }
+
+
+def _masked_params(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
+    params = shown.get("params")
+    return {**shown, "params": None if params is None else mask.params(params, *tools)}
 
 
 def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.bound_outputs import output_is_bound
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
+from saga_engine.core.outlooks import needs_mark, outlook, then_words
 from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.redaction import Redaction, agrees
 from saga_engine.core.state import State
@@ -77,6 +78,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     event: str = ""
     key: str = ""
     nth: int = 0
+    #: Of ``resolve``: the mark of the effects that the sender expects of the answer (``core.outlooks``); empty: any.
+    expect: str = ""
     #: Of ``child``: the saga that ``step`` waits for has ended.
     end: ChildEnd | None = None
 
@@ -355,7 +358,25 @@ def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
         raise DecisionRefused("an output belongs only to 'happened' of a forward step", hint="leave --output out")
     if happened:
         _check_output(state, index, message.output)
+    _check_mark(state, question, message)
     return question
+
+
+def _check_mark(state: State, question: OpenQuestion, message: Message) -> None:
+    """Raises ``DecisionRefused`` if other effects follow than expected, or if the answer is one that needs its mark."""
+    if not message.expect and not needs_mark(state, question, message.decision):
+        return
+    found = outlook(state, question, message.decision)
+    if found["mark"] == message.expect:
+        return
+    then = then_words(found)
+    if message.expect:
+        said = f"other effects follow from '{message.decision}' about step {message.step} than expected: {then}"
+    else:
+        said = f"the tool honours no key, so the call of step {message.step} may happen twice: {then}"
+    raise DecisionRefused(
+        said, hint=f"if that is wanted, answer with --expect {found['mark']}", then=then, expect=found["mark"]
+    )
 
 
 def _expiry(question: OpenQuestion) -> str:

@@ -17,7 +17,7 @@ from saga_engine.core.alert_records import AlertSent as AlertSent
 from saga_engine.core.condition_records import OutputChecked as OutputChecked
 from saga_engine.core.condition_records import StepSkipped as StepSkipped
 from saga_engine.core.each_records import EachExpanded as EachExpanded
-from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
+from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose, Unkeyed
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
 from saga_engine.core.undo_call import UndoCall
@@ -80,7 +80,8 @@ class StepIntended(Record, frozen=True, tag=True):
 
     ``fallback``: which of the step's fallbacks is called; 0 is the step's own tool. ``before``: the value that the call
     is about to change (``images``). ``call``: of an undo of several calls, which of them this is. ``undoes``: the
-    step whose undo this forward call is (``undo_by_call``): it has the idempotency key of that.
+    step whose undo this forward call is (``undo_by_call``): it has the idempotency key of that. ``unkeyed``: the tool
+    honours no key, so a repeat may happen twice; it is ``told`` the key, or ``never``: then no key finds the call.
     """
 
     step: str
@@ -91,6 +92,7 @@ class StepIntended(Record, frozen=True, tag=True):
     before: dict[str, Any] | None = None
     call: UndoCall | None = None
     undoes: str = ""
+    unkeyed: Unkeyed = ""
     refs: dict[str, ValueRef] = {}
 
 

@@ -8,24 +8,22 @@ from typing import Any
 
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import Stored, stored_form
-from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.late_events import may_be_late
 from saga_engine.core.masking import mask_of, masked_view
-from saga_engine.core.state import State, StateScope
+from saga_engine.core.question_view import AtHand, asked_params, brief_params, error_dict, images, questions, resolved
+from saga_engine.core.state import State
 from saga_engine.core.state_values import (
     CallState,
     Deduplicated,
     Effect,
     Made,
-    OpenQuestion,
-    Proposal,
     Reused,
     StepState,
     Underway,
 )
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep
-from saga_engine.plan.preview import brief
 from saga_engine.plan.undo_calls import undo_call, undo_places
 
 #: By step id and direction: the steps whose outputs are bound to in the params that are shown.
@@ -56,7 +54,7 @@ def _masked(state: State) -> dict[str, Any]:
         "steps": [_step(state, compiled) for compiled in state.plan.steps],
         "report": report(state),
         "error": failure(state),
-        "questions": [_question(state, question) for question in state.questions.values()],
+        "questions": questions(state),
     }
     return masked_view(state, body)
 
@@ -93,8 +91,8 @@ def sources(state: State) -> Sources:
             known = None if undo is None else undo.params
             if known is not None and stored_form(known) is None:
                 continue  # the intent holds them
-            scope = _AtHand(state)
-            _resolved(state, compiled.index, direction, scope)
+            scope = AtHand(state)
+            resolved(state, compiled.index, direction, scope)
             if scope.seen:
                 found[compiled.step_id, direction] = scope.seen
     return found
@@ -291,6 +289,7 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
     for number in range(count):
         rollback = templates[number] if number < len(templates) else None
         made = done[number] if number < len(done) else None
+        never = (made or undo).unkeyed == "never"
         status = t.COMPENSATED if made is not None else _call_status(step, undo, present=number == len(done))
         body: dict[str, Any] = {
             "tool": made.tool if made is not None else "" if rollback is None else rollback.tool,
@@ -298,7 +297,7 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
             "attempts": 0,
             "ended_ms": None,
             "params": None if made is None else made.params,
-            "idempotency_key": state.undo_key(index, number),
+            "idempotency_key": None if never or status == t.PENDING else state.undo_key(index, number),
             "error": None,
             "output": None,
         }
@@ -313,7 +312,7 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
         if body["params"] is None and rollback is not None:
             body["params"] = _made(rollback, state)
         if body["params"] is not None:
-            body["params"] = _brief_params(body["params"])
+            body["params"] = brief_params(body["params"])
         calls.append(body)
     return calls
 
@@ -335,21 +334,10 @@ def _undo_templates(state: State, index: int) -> list[CompiledRollback]:
     if whole is None:
         return []
     try:
-        places = undo_places(whole, _AtHand(state))
+        places = undo_places(whole, AtHand(state))
     except (BindingUnresolved, JournalUnreadable):
         return []
     return [undo_call(whole, place, key, index) for place in places]
-
-
-def images(step: StepState) -> dict[str, Any]:
-    """The value before and after a step's call, in a cut form; None where there is no image."""
-    return {"before": _cut_image(step.before), "after": _cut_image(step.after)}
-
-
-def _cut_image(image: Any) -> Any:
-    if image is None or isinstance(image, Stored):
-        return None if image is None else image.cut
-    return brief(image, max_bytes=8192, max_items=20, max_text=1000)
 
 
 def _effect(effect: Effect | None) -> dict[str, Any]:
@@ -386,7 +374,7 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
         "ended_ms": call.ended_at or None,
         "took_ms": call.spent_ms if attempts and (call.spent_ms or not call.called_at) else None,
         "params": asked_params(state, index, direction),
-        "idempotency_key": state.key(index, direction) if call.attempt else None,
+        "idempotency_key": None if call.unkeyed == "never" or not call.attempt else state.key(index, direction),
     }
     due_ms = state.waiting.get((index, direction))
     if due_ms is not None:
@@ -396,134 +384,13 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
     return body
 
 
-def error_dict(error: ErrorInfo | None) -> dict[str, Any] | None:
-    """An error as plain JSON, without empty fields and the traceback, which does not help an operator."""
-    if error is None:
-        return None
-    fields = {
-        "error_code": error.error_code,
-        "message": error.message,
-        "suggestion": error.suggestion,
-        "retryable": error.retryable,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
-    compiled = state.plan.steps[question.step]
-    body: dict[str, Any] = {
-        "question_id": question.id,
-        "step_id": compiled.step_id,
-        "tool": asked_tool(state, question.step, question.direction),
-        "direction": question.direction,
-        "kind": question.kind,
-        "options": list(question.options),
-        "error": error_dict(question.error),
-        "idempotency_key": None if question.kind == "ask" else state.key(question.step, question.direction),
-        "asked_ms": question.at,
-    }
-    undo = undo_call_of(state, question.step, question.direction)
-    if undo is not None:
-        body["undo_call"] = undo
-    if question.kind == "approval":
-        body |= {
-            "params": asked_params(state, question.step, question.direction),
-            "call": question.call,
-            "rule": question.rule,
-            "expires_ms": question.expires,
-        }
-    if question.found is not None:
-        body |= {**images(state.steps[question.step]), "found": _cut_image(question.found)}
-    if question.of_session:
-        body["expires_ms"] = question.expires
-    if question.kind == "ask":
-        body |= {"text": question.text, "schema": question.schema, "expires_ms": question.expires}
-    if question.kind == "compensation":
-        steps = proposed_steps(state, question.step)
-        body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}
-        proposal = state.steps[question.step].semantic
-        if isinstance(proposal, Proposal) and proposal.why:
-            body["why"] = proposal.why
-    return body
-
-
-def undo_call_of(state: State, index: int, direction: Direction) -> dict[str, int] | None:
-    """Which call of an undo of several calls a question is about; None: the undo is one call, or has not begun."""
-    call = state.steps[index].undo_call if direction == COMPENSATE else None
-    return None if call is None else {"number": call.number, "of": call.of}
-
-
-def proposed_steps(state: State, index: int) -> list[Any] | None:
-    """The steps of a proposed semantic compensation, while an operator is asked about them."""
-    proposal = state.steps[index].semantic
-    return list(proposal.added.addition.steps) if isinstance(proposal, Proposal) else None
-
-
-def asked_tool(state: State, index: int, direction: Direction) -> str:
-    """The tool that a question about a step concerns."""
-    rollback = state.undoing(index) if direction == COMPENSATE else None
-    return state.acting(index).tool if rollback is None else rollback.tool
-
-
-def asked_params(state: State, index: int, direction: Direction) -> dict[str, Any] | None:
-    """The params of a step's call in one direction, in a cut form, secrets as markers; None if they are unknown.
-
-    This form is for operators who approve a call, and for views.
-    """
-    undo = state.steps[index].undo if direction == COMPENSATE else None
-    params = None if undo is None else undo.params
-    if params is None:
-        params = _resolved(state, index, direction, _AtHand(state))
-    if params is None:
-        return None
-    return _brief_params(params)
-
-
-def _brief_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Cut less than elsewhere: an operator's answer depends on it."""
-    return {name: brief(value, max_bytes=8192, max_items=20, max_text=1000) for name, value in params.items()}
-
-
 def _made(call: CompiledRollback, state: State) -> Mapping[str, Any] | None:
     """The params of one call of an undo; None if they are unknown."""
     try:
-        params = call.params.resolve(_AtHand(state))
+        params = call.params.resolve(AtHand(state))
     except (BindingUnresolved, JournalUnreadable):
         return None
     return None if call.spec is None and not params else params
-
-
-def _resolved(state: State, index: int, direction: Direction, scope: _AtHand) -> Mapping[str, Any] | None:
-    serving = state.acting(index) if direction == FORWARD else state.undoing(index)
-    if serving is None:
-        return None
-    try:
-        params = serving.params.resolve(scope)
-    except (BindingUnresolved, JournalUnreadable):
-        return None
-    if direction == COMPENSATE and serving.spec is None and not params:
-        return None  # the tool knows what its registered undo is called with
-    return params
-
-
-class _AtHand(StateScope):
-    """The values of bindings if some may be missing; a value that was not fetched is none.
-
-    ``seen``: the steps whose outputs were requested.
-    """
-
-    __slots__ = ("seen",)
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self.seen: set[str] = set()
-
-    def output(self, step_key: str) -> Any:
-        value = super().output(step_key)
-        self.seen.add(step_key)
-        if isinstance(value, Stored):
-            raise JournalUnreadable(f"the output of step {step_key} is not at hand", step=step_key)
-        return value
 
 
 def summary(state: State) -> dict[str, Any]:

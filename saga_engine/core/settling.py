@@ -128,6 +128,7 @@ def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRec
         fallback=at.using if direction == FORWARD else 0,
         call=number,
         undoes=undoes,
+        unkeyed="" if spec.keyed else "told" if spec.told_key else "never",
     )
 
 

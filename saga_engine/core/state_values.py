@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
+from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Unkeyed
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.states import PENDING
 from saga_engine.core.undo_call import UndoCall, UndoneCall
@@ -151,6 +151,7 @@ class CallState(msgspec.Struct, eq=False, gc=False):
     ended_at: int = 0
     error: ErrorInfo | None = None
     params: Any = None  # of an undo: the values of its bindings, for views without the tools
+    unkeyed: Unkeyed = ""  # what its latest attempt was to its tool: see ``StepIntended``
 
     def over(self, at: int) -> None:
         """The call that was in flight, if any, is over; it took its time."""
@@ -249,6 +250,11 @@ class OpenQuestion:
     def of_session(self) -> bool:
         """Whether it concerns a session as a whole, whose agent failed; ``step`` then only says where."""
         return self.kind in ("session-failed", "session-kept")
+
+    @property
+    def of_call(self) -> bool:
+        """Whether it concerns a call of a tool."""
+        return not (self.of_session or self.kind == "ask")
 
 
 class Notice(NamedTuple):

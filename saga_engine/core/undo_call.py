@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from saga_engine.core.effects import ErrorInfo
+from saga_engine.core.effects import ErrorInfo, Unkeyed
 from saga_engine.plan.undo_calls import UndoPlace
 
 
@@ -25,7 +25,10 @@ class UndoCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UndoneCall(NamedTuple):
-    """A call of an undo of several calls that happened: its tool, its params and output, and how that is known."""
+    """A call of an undo of several calls that happened: its tool, its params and output, and how that is known.
+
+    ``unkeyed``: as in ``StepIntended``.
+    """
 
     tool: str
     params: Any
@@ -34,3 +37,4 @@ class UndoneCall(NamedTuple):
     ended_at: int
     via: str
     error: ErrorInfo | None
+    unkeyed: Unkeyed = ""

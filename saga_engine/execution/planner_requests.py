@@ -23,8 +23,8 @@ from saga_engine.core.interpret import (
 )
 from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.other_ways import remainder
+from saga_engine.core.question_view import error_dict
 from saga_engine.core.records import Written
-from saga_engine.core.report import error_dict
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
 from saga_engine.loggers import logger_of

@@ -9,8 +9,17 @@ from typing import Any, Final, TypeVar, cast
 
 from saga_engine.core.effects import FORWARD, Alert, ErrorInfo
 from saga_engine.core.keys import identity_of
-from saga_engine.core.masking import mask_of, tools_of_step
-from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps, undo_call_of
+from saga_engine.core.masking import mask_of, masked_outlooks, tools_of_step
+from saga_engine.core.outlooks import outlooks_of
+from saga_engine.core.question_view import (
+    asked_params,
+    asked_tool,
+    error_dict,
+    keyless_since,
+    proposed_steps,
+    shown_outlooks,
+    undo_call_of,
+)
 from saga_engine.core.state import State
 from saga_engine.ports.escalation import Escalation, EscalationHook, Question
 from saga_engine.ports.foreign import name_of, runs_foreign_code
@@ -39,7 +48,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
         options=asked.options if asked else (),
         error=error_dict(told.error),
         goal=state.plan.goal,
-        params=asked_params(state, told.step, direction) if told.kind == "approval" else None,
+        params=None if asked is None or not asked.of_call else asked_params(state, told.step, direction),
         expires_ms=asked.expires if asked else None,
         round=effect.round,
         asked_ms=asked.at if asked else None,
@@ -48,6 +57,8 @@ def question_of(state: State, effect: Alert) -> Question | None:
         schema=asked.schema if asked else None,
         undo_call=undo_call_of(state, told.step, direction),
         identity=identity_of(state.saga_id, state.seed),
+        called_ms=None if asked is None else keyless_since(state, asked),
+        outlooks={} if asked is None else shown_outlooks(state, outlooks_of(state, asked)),
     )
     if mask is None:
         return question
@@ -60,6 +71,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
         goal=mask.value(question.goal),
         params=None if question.params is None else mask.params(question.params, *tools_of_step(compiled)),
         steps=None if question.steps is None else mask.planned(list(question.steps)),
+        outlooks=masked_outlooks(mask, question.outlooks, state.plan.steps),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from saga_engine.core.outlooks import THEN
 from saga_engine.core.session_records import FORKED
 from saga_engine.hooks.messages import asks, expiry_words, quoted, subject
 from saga_engine.ports import Question
@@ -13,7 +14,8 @@ from saga_engine.ports import Question
 class CardWords(NamedTuple):
     """The words of one language. ``facts``: the names of a card's lines; ``options``: of its buttons.
 
-    ``asks``: what a question asks; ``subject``: the call that it is about; ``until``: a moment, and what happens then.
+    ``asks``: what a question asks; ``subject``: the call that it is about; ``until``: a moment, and what happens
+    then. ``then``: what follows from an answer (``core.outlooks``).
     """
 
     facts: Mapping[str, str]
@@ -24,10 +26,11 @@ class CardWords(NamedTuple):
     asks: Callable[[Question], str]
     subject: Callable[[Question], str]
     until: Callable[[Question, str], str]
+    then: Mapping[str, str] = THEN
 
 
 _ENGLISH: Final = CardWords(
-    facts={name: name for name in ("Saga", "Step", "Goal", "Call", "Known", "Proposed", "Until")},
+    facts={name: name for name in ("Saga", "Step", "Goal", "Call", "Known", "Proposed", "Until", "Then")},
     options={"approve": "Approve", "deny": "Deny"},
     open="Open",
     colon=": ",
@@ -91,6 +94,7 @@ _CHINESE: Final = CardWords(
         "Known": "已知",
         "Proposed": "建议",
         "Until": "截至",
+        "Then": "随后",
     },
     options={"approve": "批准", "deny": "拒绝"},
     open="打开",
@@ -99,6 +103,18 @@ _CHINESE: Final = CardWords(
     asks=_chinese_asks,
     subject=_chinese_subject,
     until=_chinese_until,
+    then={
+        "calls": "调用 {tool}（步骤 {step}）",
+        "undo": "执行撤销 {tool}（步骤 {step}）",
+        "twice": "它不识别键：若先前已发生，就会发生两次",
+        "model": "先请模型另寻他法；没有则：",
+        "undoes": "撤销 {steps}",
+        "settles": "先查明 {steps}",
+        "remains": "效果保留：{steps}",
+        "begins": "继续 {steps}",
+        "asks": "就步骤 {step} 提问",
+        "nothing": "不再调用任何工具",
+    },
 )
 
 #: By the tag of the language.

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from saga_engine.core.outlooks import then_words
 from saga_engine.hooks.card_words import LANGUAGES, CardWords
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import moment, proposed, quoted
@@ -118,6 +119,11 @@ def _facts(question: Question, words: CardWords) -> list[tuple[str, str]]:
     found += [("Proposed", _unaddressed(proposed(step, _GOAL_CHARS))) for step in (question.steps or ())[:5]]
     if question.expires_ms is not None:
         found.append(("Until", words.until(question, moment(question.expires_ms))))
+    for option in question.options:
+        follows = question.outlooks.get(option)
+        if follows is not None and option in words.options:
+            said = f"{words.options[option]}{words.colon}{then_words(follows, words.then)}"
+            found.append(("Then", _inert(said, _GOAL_CHARS)))
     return found
 
 

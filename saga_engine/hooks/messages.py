@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
 from saga_engine.plan.values import printable
 from saga_engine.ports import Question
@@ -40,6 +41,7 @@ _TITLE_CHARS: Final = 200
 _PARAMS_CHARS: Final = 2000
 _STEP_CHARS: Final = 500
 _QUESTION_CHARS: Final = 2200
+_THEN_CHARS: Final = 500
 #: What chats take for a mention: ``@name``, ``<!channel>``, ``<@U1>``, ``<#C1>``.
 _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
@@ -121,6 +123,9 @@ def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[
     if question.params is not None:
         shown = json.dumps(question.params, ensure_ascii=False, default=str)
         yield f"The exact call: {quoted(question.tool, 64)} {quoted(shown, _PARAMS_CHARS)}"
+    if question.called_ms is not None:
+        what = "the call" if question.params is None else "these params"
+        yield f"This tool sends no key: look for {what} at {moment(question.called_ms)}"
     if question.steps:
         yield "The proposed steps:"
         for step in question.steps:
@@ -134,7 +139,11 @@ def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[
     if question.options:
         yield "Answer with one of:"
         for option in question.options:
-            yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option)
+            follows = question.outlooks.get(option)
+            mark = [] if follows is None else ["--expect", str(follows["mark"])]
+            yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option, mark)
+            if follows is not None:
+                yield f"        then: {quoted(then_words(follows), _THEN_CHARS)}"
     if question.answerable:
         yield f"More: {show_line(question.saga_id)}"
     if page:

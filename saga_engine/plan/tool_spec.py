@@ -60,6 +60,7 @@ class ToolSpec:
     """A tool's declaration: what the plan's checks and the saga's semantics may rely on.
 
     ``keyed``: the tool honours an idempotency key, for ``key_ttl_s`` seconds (``None``: for ever).
+    ``told_key``: it gets the key, whether or not it honours it, so an operator may find a call by it.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called when that
     is unknown.
     ``undoes_by_key``: as an undo, it is told the key of the call that it undoes (``ToolContext.undoes``) and has no
@@ -90,6 +91,7 @@ class ToolSpec:
     description: str = ""
     effect: Effect = "write"
     keyed: bool = False
+    told_key: bool = False
     key_ttl_s: float | None = None
     undo: str | None = None
     undo_params: Mapping[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saga_engine.core.effects import Direction
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 class Question:
     """An escalation: what an operator is asked, and which answers are legal.
 
-    ``kind`` ``deferred`` asks nothing (no options): it reports that a step waits until its tool is available again. For
-    ``approval``, ``params`` are those of the exact call, secrets as markers, and an answer counts until ``expires_ms``.
+    ``kind`` ``deferred`` asks nothing (no options): it reports that a step waits until its tool is available again.
+    ``params`` are those of the exact call, secrets as markers. Of an ``approval``, an answer counts until
+    ``expires_ms``. ``called_ms``: when a call whose tool sends no key was made: it is looked for by params and time.
+    ``outlooks``: what follows from each answer, with its mark (``core.outlooks``).
     It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
     the first notification. For ``compensation``, ``steps`` are what a model proposes. For ``ask``, ``text`` is what the
     step asks; if its answer is free, ``schema`` is what the value must fit. ``undo_call``: which call (``number``, from
@@ -46,6 +48,8 @@ class Question:
     undo_call: Mapping[str, int] | None = None
     sealed: bool = False
     identity: str = ""
+    called_ms: int | None = None
+    outlooks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def answerable(self) -> bool:
@@ -64,6 +68,7 @@ class Question:
             steps=None,
             text="",
             schema=None,
+            outlooks={},
             sealed=True,
         )
 
@@ -72,7 +77,9 @@ class Question:
         found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "identity"}
         found["options"] = list(self.options)
         return {
-            name: value for name, value in found.items() if not (value is None or value is False or value in ("", []))
+            name: value
+            for name, value in found.items()
+            if not (value is None or value is False or value in ("", [], {}))
         }
 
 

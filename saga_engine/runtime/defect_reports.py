@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from saga_engine.core.effects import CallTool, Done, Outcome, Probe
 from saga_engine.core.masking import mask_of
-from saga_engine.core.report import asked_tool
+from saga_engine.core.question_view import asked_tool
 from saga_engine.core.state import State
 from saga_engine.ports.defects import log_defect
 

@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 
 from saga_engine.core.codec import Stored, abridge, decode, inflate, refs_of
+from saga_engine.core.effects import FORWARD
 from saga_engine.core.fold import fold, started_of
 from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.plan_growth import Growth
+from saga_engine.core.question_view import asked_params
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
+from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, SagaNotFound, ToolMissing
 from saga_engine.execution.plan_cache import compile_journalled
@@ -84,13 +87,19 @@ async def look_at(store: Store, saga_id: str, records: list[AnyRecord]) -> State
     planned = [record for record in records if {"steps", "items"} & refs_of(record).keys() or record is records[0]]
     whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}
     state = state_of([whole.get(id(record)) or abridge(record) for record in records])
-    if any(question.kind == "approval" for question in state.questions.values()):
+    if any(asked_params(state, asked.step, asked.direction) is None for asked in _about_calls(state)):
         # An operator is asked about the exact call, and its params may bind a large output.
         try:
             return state_of(await _inflated(store, saga_id, records))
         except JournalUnreadable:
             return state
     return state
+
+
+def _about_calls(state: State) -> list[OpenQuestion]:
+    """The questions about a call that could be shown; that of an undo which is missing has none."""
+    asked = [question for question in state.questions.values() if question.of_call]
+    return [each for each in asked if each.direction == FORWARD or state.rollback_of(each.step) is not None]
 
 
 async def output_of(store: Store, saga_id: str, step: str) -> Any:

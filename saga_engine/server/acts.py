@@ -84,18 +84,30 @@ async def resolve(  # noqa: PLR0917
     *,
     key: str = "",
     question: str = "",
+    expect: str = "",
 ) -> SagaResult:
     """Post an answer; under a ``key`` once, and then only to the ``question`` with this id, if it is given.
 
+    ``expect``: the mark of the effects that the answer is to have; it is refused if others follow by now.
     Of two at once, the second is refused, and says who was first.
     """
     engine = desk.engine_of(identity)
     if key:
         by = identity.who
         return await resolve_once(
-            engine, saga_id, key, step=step, decision=decision, output=output, by=by, note=note, question=question
+            engine,
+            saga_id,
+            key,
+            step=step,
+            decision=decision,
+            output=output,
+            by=by,
+            note=note,
+            question=question,
+            expect=expect,
         )
-    return await engine.resolve(saga_id, step, decision, output=output, by=identity.who, note=note, wait=False)
+    who = identity.who
+    return await engine.resolve(saga_id, step, decision, output=output, by=who, note=note, expect=expect, wait=False)
 
 
 async def amend(

@@ -202,6 +202,7 @@ class Tool(PlainOptions, Generic[P, R]):
             description=self.description,
             effect=self.effect,
             keyed=self.keyed,
+            told_key=signature.wants_key or bool(signature.context),
             key_ttl_s=self.key_ttl_s,
             undo=undo,
             undo_params=None if self.undo_params is None else dict(self.undo_params),

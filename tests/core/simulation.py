@@ -32,7 +32,8 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.report import proposed_steps, view
+from saga_engine.core.question_view import proposed_steps
+from saga_engine.core.report import view
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Deduplicated
 from saga_engine.plan.compiled import CompiledPlan
@@ -40,6 +41,7 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case, undone_by_own_words
+from tests.core.marks import mark_of
 from tests.core.simulated_guards import Guarded
 from tests.core.simulated_replanning import WRITTEN, Replanning
 from tests.core.world import Journal, Violation, World, dump, exceptions_before, key_sent_ms, place_of
@@ -456,8 +458,16 @@ class Simulation(Guarded, Replanning):
                     state.acting(question.step).tool or f"do_{step}"
                 )  # a step that waits has no tool
             output = self._told(step)
+        mark = mark_of(state, question, decision)
         message = Message(
-            id="d", kind="resolve", step=step, decision=decision, output=output, by="p", question=question.id
+            id="d",
+            kind="resolve",
+            step=step,
+            decision=decision,
+            output=output,
+            by="p",
+            question=question.id,
+            expect=mark,
         )
         if not isinstance(answer(state, message, state.at), r.QuestionResolved):
             raise Violation(f"a legal answer was refused: {message}")

@@ -192,7 +192,11 @@ async def _cancel(coordinator: Coordinator, case: dict[str, Any]) -> Told:
 
 async def _decide(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     step_id, decision, output = case["answer"]
-    return {"final": _body(await coordinator.resolve(case["saga_id"], step_id, decision, output=output, by=case["by"]))}
+    asked = (await coordinator.show(case["saga_id"])).body["questions"]
+    marks = [each["outlooks"][decision]["mark"] for each in asked if decision in each.get("outlooks", ())]
+    mark = marks[0] if marks and decision == "retry" else ""
+    outcome = await coordinator.resolve(case["saga_id"], step_id, decision, output=output, by=case["by"], expect=mark)
+    return {"final": _body(outcome)}
 
 
 PARTS = {

@@ -183,7 +183,8 @@ async def _answered(coordinator: Coordinator, name: str, world: RealWorld, case:
         step, stand = int(question["step_id"]), case["states"].index(world.hash())
         asked.append(f"{step} {question['kind']}")
         word, output = answer_for(question, step=step, stand=stand, outputs=case["outputs"])
-        await coordinator.resolve(name, step, word, output=output, by="operator")
+        mark = question["outlooks"][word]["mark"]
+        await coordinator.resolve(name, step, word, output=output, by="operator", expect=mark)
         await coordinator.resume(name)
     return asked
 

@@ -235,7 +235,8 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     told["resumed"] = _body(results.get(saga_id, final))
     while final.status == "ESCALATED":
         step_id, decision, output = _answer(case, final)
-        final = await coordinator.resolve(saga_id, step_id, decision, output=output, by="ada")
+        mark = final.body["questions"][0].get("outlooks", {}).get(decision, {}).get("mark", "")
+        final = await coordinator.resolve(saga_id, step_id, decision, output=output, by="ada", expect=mark)
     told["final"] = _body(final)
     told["history"] = await coordinator.history(saga_id)
     return told

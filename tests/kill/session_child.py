@@ -191,7 +191,8 @@ async def _answer(coordinator: Coordinator, saga_id: str) -> None:
     for question in (each for each in outcome.body["questions"] if each["kind"] != "session-kept"):
         found = World.ledger.find(question["idempotency_key"])
         if found is None:
-            await coordinator.resolve(saga_id, question["step_id"], "retry", by="ada")
+            mark = question["outlooks"]["retry"]["mark"]
+            await coordinator.resolve(saga_id, question["step_id"], "retry", by="ada", expect=mark)
         else:
             output = found.output if question["direction"] == "forward" else None
             await coordinator.resolve(saga_id, question["step_id"], "happened", output=output, by="ada")

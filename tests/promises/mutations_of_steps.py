@@ -209,4 +209,25 @@ OF_STEPS = [
         "the work of a check is not counted",
         (("        if self._cost.of(value) > MAX_WORK:", "        if False:"),),
     ),
+    # 92
+    Mutation(
+        "tests/test_outlooks.py::test_what_is_told_of_an_answer_is_what_follows",
+        "an outlook does not say what is undone",
+        (('body["undoes"] = found.undoes', 'body["undoes"] = []'),),
+    ),
+    Mutation(
+        "tests/test_outlooks.py::test_an_answer_is_refused_if_other_effects_follow_by_now",
+        "the mark of an answer is not compared",
+        (('    if found["mark"] == message.expect:', '    if message.expect or found["mark"] == message.expect:'),),
+    ),
+    Mutation(
+        "tests/test_outlooks.py::test_a_call_that_may_happen_twice_is_repeated_only_by_who_knows",
+        "a bare call is repeated without a word",
+        (('return decision == "retry" and may_happen_twice', 'return decision == "never" and may_happen_twice'),),
+    ),
+    Mutation(
+        "tests/test_outlooks.py::test_a_call_without_a_key_is_looked_for_by_its_params_and_time",
+        "a key that nobody was sent is shown",
+        (('"told" if spec.told_key else "never"', '"told" if spec.told_key else "told"'),),
+    ),
 ]

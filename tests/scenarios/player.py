@@ -278,7 +278,12 @@ class Player:
 
     async def _do_resolve(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         saga_id, step, decision = given
-        await self._shown(process, process.coordinator.resolve(saga_id, step, decision, **read.pairs))
+        pairs = dict(read.pairs)
+        if pairs.get("expect") == "known":  # the operator has seen what follows
+            asked = (await process.coordinator.show(saga_id)).body["questions"]
+            found = [each["outlooks"][decision]["mark"] for each in asked if str(each["step_id"]) == step]
+            pairs["expect"] = found[0]
+        await self._shown(process, process.coordinator.resolve(saga_id, step, decision, **pairs))
 
     async def _do_event(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``event NAME KEY key=value…``: an event arrives from outside."""

@@ -170,7 +170,8 @@ class Person:
             self.denied |= not lines
         else:
             said = ("happened", None) if lines else ("retry", None)
-        return await coordinator.resolve(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
+        mark = question["outlooks"][said[0]]["mark"]
+        return await coordinator.resolve(outcome.saga_id, step_id, said[0], output=said[1], by="ada", expect=mark)
 
 
 async def _all(scene: Scene, new_place: Callable[[], Place], variant: str, cases: list[Case]) -> list[str]:

@@ -54,6 +54,7 @@ def intended(state: State, record: r.StepIntended) -> None:
             state.doubts.pop((index, FORWARD), None)
             state.waiting.pop((index, FORWARD), None)
     call.attempt = record.attempt
+    call.unkeyed = record.unkeyed
     call.tries += 1
     if call.doubt:
         call.doubt = Doubt(call.doubt.sent, repeat="made" if call.doubt.repeat else "", raised=call.doubt.raised)

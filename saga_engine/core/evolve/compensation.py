@@ -152,7 +152,8 @@ def goes_on(state: State, index: int, output: Any, via: str) -> bool:
         return False
     done, rollback = step.call(COMPENSATE), state.rollback(index)
     attempts = done.attempt - done.not_made
-    step.undo_calls += (UndoneCall(rollback.tool, done.params, output, attempts, state.at, via, done.error),)
+    known = UndoneCall(rollback.tool, done.params, output, attempts, state.at, via, done.error, done.unkeyed)
+    step.undo_calls += (known,)
     if len(step.undo_calls) >= made.of:
         return False
     step.undo = CallState(asked=done.asked)

@@ -27,6 +27,7 @@ from saga_engine.server.console.deciding import cancel_page, undo_page
 from saga_engine.server.console.drawing import Node
 from saga_engine.server.console.frame import Frame, saga_address
 from saga_engine.server.console.plans import plan_page
+from saga_engine.server.console.questions import may_happen_twice
 from saga_engine.server.console.reading import nodes_of
 from saga_engine.server.console.routes import Pages, error_frame
 from saga_engine.server.leaving import WORK_S
@@ -51,12 +52,14 @@ class Forms(Pages):
             said = frame.words("said.gone")
         elif (fields.get("call") or "") != (asked.get("call") or ""):
             said = frame.words("said.changed")
+        elif decision == "retry" and may_happen_twice(asked) and not fields.get("twice"):
+            said = frame.words("said.twice")
         else:
             try:
                 output = _json(fields.get("output", ""))
-                await acts.resolve(
-                    self.desk, identity, saga_id, str(asked["step_id"]), decision, output, fields.get("note", "")[:500]
-                )
+                note, expect = fields.get("note", "")[:500], fields.get(f"expect-{decision}", "")
+                step = str(asked["step_id"])
+                await acts.resolve(self.desk, identity, saga_id, step, decision, output, note, expect=expect)
             except ValueError as error:
                 said = frame.words("said.no-json", why=str(error)[:200])
             except DecisionRefused as error:

@@ -21,7 +21,7 @@ from saga_engine.server.bodies import form_of
 from saga_engine.server.console.frame import Frame, bare_page, facts, moment
 from saga_engine.server.console.handling import Handler, Handling
 from saga_engine.server.console.html import Html, Part, tag
-from saga_engine.server.console.questions import GRAVE, MAIN, known_facts
+from saga_engine.server.console.questions import GRAVE, MAIN, known_facts, outlook
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import hashed
 from saga_engine.server.problems import status_of, without_address
@@ -45,6 +45,17 @@ class _Asked(NamedTuple):
     def expired(self) -> bool:
         """Whether the link is too old."""
         return self.link.ends_ms <= machine_clock.time_ns() // 1_000_000
+
+    @property
+    def mark(self) -> str:
+        """The mark of what follows from the link's answer."""
+        follows = {} if self.question is None else self.question.get("outlooks", {})
+        return str(follows.get(self.link.option, {}).get("mark", ""))
+
+    @property
+    def about(self) -> str:
+        """What the page shows: the call, and what follows from the answer. A page that shows another one is old."""
+        return f"{'' if self.question is None else self.question.get('call') or ''}{self.mark}"
 
     @property
     def open(self) -> bool:
@@ -74,14 +85,22 @@ class LinkPages(Handling):
         if not asked.open or asked.question is None:
             return _page(self._drawn(frame, token, asked), _status(asked))
         link = asked.link
-        if not self._links.fits_page(fields.get("page", ""), token, str(asked.question.get("call") or "")):
+        if not self._links.fits_page(fields.get("page", ""), token, asked.about):
             return _page(self._drawn(frame, token, asked, frame.words("said.old-page")), 403)
         identity = Identity(link.by, frozenset({"resolve"}), link.tenant, via="link")
         step, note = str(asked.question["step_id"]), fields.get("note", "")[:_NOTE_CHARS]
         key = f"key-{hashed('link', token)}"
         try:
             await acts.resolve(
-                self.desk, identity, link.saga_id, step, link.option, note=note, key=key, question=link.question_id
+                self.desk,
+                identity,
+                link.saga_id,
+                step,
+                link.option,
+                note=note,
+                key=key,
+                question=link.question_id,
+                expect=asked.mark,
             )
         except DecisionRefused as error:
             asked = await self._asked(token)
@@ -116,7 +135,7 @@ class LinkPages(Handling):
             parts.append(tag("div", {"class": "said error", "id": "state"}, words("link.expired")))
         parts.append(_about(frame, link, question))
         if asked.open and question is not None:
-            key = self._links.page_key(token, str(question.get("call") or ""))
+            key = self._links.page_key(token, asked.about)
             parts.append(_form(frame, f"{PATH}{token}", link, question, key))
         return bare_page(frame, words("link.title"), tag("article", {"class": "card question"}, parts))
 
@@ -220,5 +239,6 @@ def _form(frame: Frame, action: str, link: Link, question: Mapping[str, Any], ke
             {"class": "buttons"},
             tag("button", {"class": css, "id": "decide"}, option[:120] if own else words.known("answer", option)),
         ),
+        outlook(words, question, option),
         tag("p", {"class": "quiet"}, words("link.explained", to=link.to), " ", moment(link.ends_ms)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from saga_engine.core.outlooks import THEN, then_words
 from saga_engine.server.console.frame import (
     Frame,
     duration,
@@ -18,6 +19,7 @@ from saga_engine.server.console.frame import (
     saga_address,
 )
 from saga_engine.server.console.html import Html, Part, tag
+from saga_engine.server.console.words import Words
 
 #: Answers that leave or refuse something, and those that are what was asked for.
 GRAVE: Final = frozenset({"accept", "deny", "close"})
@@ -115,6 +117,8 @@ def known_facts(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
             (words("question.probed"), _probe(question)),
         )
     )
+    if question.get("called_ms") and question.get("idempotency_key") is None:
+        parts.append(tag("p", {"class": "quiet"}, words("question.keyless"), " ", moment(question["called_ms"])))
     if question.get("params") is not None:
         parts += [tag("h3", None, words("question.call")), json_block(question["params"], words("question.call"))]
     if question.get("steps"):
@@ -151,6 +155,49 @@ def known_facts(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
     return parts
 
 
+def outlook(words: Words, question: Mapping[str, Any], option: str) -> Html | None:
+    """What follows from an answer, in a line; None if that is not known."""
+    follows = (question.get("outlooks") or {}).get(option)
+    return None if follows is None else tag("p", {"class": "quiet then"}, then_text(words, follows))
+
+
+def then_text(words: Words, follows: Mapping[str, Any]) -> str:
+    """What follows from an answer: what is called and undone, what stays, and how the saga goes on."""
+    return words("then.then", what=then_words(follows, {name: words(f"then.{name}") for name in THEN}))
+
+
+def _outlooks(words: Words, question: Mapping[str, Any]) -> Html | None:
+    """What follows from each answer."""
+    follows = question.get("outlooks") or {}
+    if not follows:
+        return None
+    rows = [
+        (tag("dt", None, words.known("answer", option)), tag("dd", None, then_text(words, body)))
+        for option, body in follows.items()
+    ]
+    return tag("dl", {"class": "facts then"}, rows)
+
+
+def may_happen_twice(question: Mapping[str, Any]) -> bool:
+    """Whether 'retry' repeats a call that may have happened, and that its tool does not know again."""
+    follows = (question.get("outlooks") or {}).get("retry", {})
+    return any(call.get("twice") for call in follows.get("calls", ()))
+
+
+def _twice(words: Words, question: Mapping[str, Any], name: str) -> Html | None:
+    """The box to tick before a call is repeated that may happen twice."""
+    if not may_happen_twice(question):
+        return None
+    box = tag("input", {"type": "checkbox", "name": "twice", "value": "1", "id": f"twice-{name}"})
+    return tag("label", {"class": "check", "for": f"twice-{name}"}, box, " ", words("question.twice"))
+
+
+def _means(words: Words, question: Mapping[str, Any], option: str) -> str:
+    """What an answer means; a repeat is one under the same key only if the tool honours it."""
+    bare = question.get("called_ms") and question.get("idempotency_key") is None
+    return words("answer-means.retry-keyless") if option == "retry" and bare else words.known("answer-means", option)
+
+
 def _probe(question: Mapping[str, Any]) -> str | None:
     probe = question.get("probe")
     if not probe:
@@ -168,6 +215,7 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
             ("question", question["question_id"]),
             ("next", frame.here),
             ("call", question.get("call") or ""),
+            *((f"expect-{option}", body["mark"]) for option, body in (question.get("outlooks") or {}).items()),
         )
     ]
     own = kind == "ask"
@@ -194,10 +242,10 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
     for option in options:
         css = "button" + (" main" if option in MAIN else " danger" if option in GRAVE and not own else "")
         what = option if own and option != "answer" else words.known("answer", option)
-        title = None if own else words.known("answer-means", option)
+        title = None if own else _means(words, question, option)
         buttons.append(tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120]))
     explained = [
-        (tag("dt", None, words.known("answer", option)), tag("dd", None, words.known("answer-means", option)))
+        (tag("dt", None, words.known("answer", option)), tag("dd", None, _means(words, question, option)))
         for option in options
     ]
     means = (
@@ -216,7 +264,9 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
         hidden,
         value,
         tag("div", {"class": "note"}, note),
+        _twice(words, question, name),
         tag("div", {"class": "buttons"}, buttons),
+        _outlooks(words, question),
         means,
         css="answers",
         label=words("question.answer", step=question["step_id"]),

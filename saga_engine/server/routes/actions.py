@@ -53,6 +53,7 @@ async def resolve(incoming: Incoming) -> Answer:
         body.get("output"),
         body.get("note", ""),
         key=incoming.key.id,
+        expect=body.get("expect", ""),
     )
     return await _accepted(incoming, found)
 
@@ -149,9 +150,11 @@ OPERATIONS: Final = [
         "resolve",
         "Answer an open question",
         "The caller is recorded as `by`. Of two different answers the first holds; the second is refused with 409, "
-        "which says who gave the first. The same answer again changes nothing.",
+        "which says who gave the first. The same answer again changes nothing. `expect` is the `mark` of the answer in "
+        "the question's `outlooks`: if other effects follow by now, the answer is refused with 409, and the hint has "
+        "the new mark. To repeat a call in doubt whose tool honours no key needs it.",
         resolve,
-        {"step_id": _STEP, "decision": TEXT, "output": {}, "note": NOTE},
+        {"step_id": _STEP, "decision": TEXT, "output": {}, "note": NOTE, "expect": TEXT},
         ("step_id", "decision"),
     ),
     _act(
