@@ -29,6 +29,8 @@ _AGAIN_S: Final = 0.2
 _AT_ONCE: Final = 6
 #: A kill comes so many seconds after its call began, at most: before, during or after the effect.
 _DYING_S: Final = 0.1
+#: The fates of calls.
+_LUCKS: Final = ("ok", "ok", "ok", "busy,ok", "lost,ok", "cut,ok", "gone,lost,ok")
 #: In the names of the files of agents that killed their process.
 DIED: Final = "died"
 #: What the log says of an agent that got other answers than before; the run fails then.
@@ -89,16 +91,17 @@ def script(seed: int, number: int) -> Script:
     count = dice.randint(2, 6)
     wrong = set(dice.sample(range(count), dice.choice((0, 1, 1, 1, 2))))
     dying = dice.randrange(count) if dice.random() < 0.4 else None
+    kinds = [dice.choice(KINDS) for _ in range(count)]
     calls = [
         Call(
-            kind=dice.choice(KINDS),
+            kind=kind,
             item=f"a{at}",
-            luck=dice.choice(("ok", "ok", "ok", "busy,ok", "lost,ok", "cut,ok", "gone,lost,ok")),
+            luck=dice.choice(_LUCKS if kind == "bare" else (*_LUCKS, "break,ok", "break,break,ok")),
             wrong=at in wrong,
             irreversible=dice.random() < 0.1,
             dies=at == dying,
         )
-        for at in range(count)
+        for at, kind in enumerate(kinds)
     ]
     returns = dice.random() < 0.3
     for _ in range(dice.choice((0, 0, 1, 1, 2))):

@@ -198,6 +198,8 @@ class _Drawing:
             step |= self._change(at, f"i{at}", luck)
         elif self._happens(1):
             step["params"]["size"] = _BALLAST
+        if not (changes or fails or kind == "bare") and self._happens(6):
+            step["params"]["luck"] = f"break,{luck}"  # it raises after its effect
         if pivot is None or at < pivot:
             step["rollback"] = self._restore(step) if changes else self._rollback(at, kind)
             if fails and self._happens(30):

@@ -43,6 +43,8 @@ def _outcome(reply: dict[str, Any]) -> dict[str, Any]:
         return output
     if error == "crash":
         raise ValueError("something broke")
+    if error == "break":  # after the effect: what a tool raises is no statement of it
+        raise RuntimeError("something broke afterwards")
     raise ToolError(f"the external system answered: {error}", error_code=error, retryable=error == "busy")
 
 

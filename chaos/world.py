@@ -13,7 +13,7 @@ further):
 ``gone``   the connection is refused       ``crash``   not done, with an error that says nothing
 ``cut``    the line breaks before it       ``lost``    … after it happened: the answer is lost
 ``late``   it happens after the caller's   ``hang``    it happens and is never answered
-           patience
+           patience                        ``break``   it happens, and its tool raises what says nothing
 =========  ==========================================================================================
 
 By two rules every question has an answer. A request about which the answer was 'it did not happen' never happens later
@@ -140,7 +140,8 @@ class World:
             return None
         if word == "late":
             await asyncio.sleep(LATE_S)
-        return self._apply(ledger, ctx, asked)
+        reply = self._apply(ledger, ctx, asked)
+        return {"error": "break"} if word == "break" and "output" in reply else reply
 
     def _note(self, ctx: ToolContext, asked: Mapping[str, Any]) -> None:
         """Note when the request was sent, for the law of stops."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from saga_engine.analysis.simulator import Fault, FaultKind, Played, play
+from saga_engine.analysis.simulator import RAISED, Fault, FaultKind, Played, play
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.question_view import asked_tool
@@ -40,6 +40,8 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "blocked": "the policy refuses the call",
     "lost-happened": "the call happens, and its response is lost or the tool raises (a KeyError, a decode error)",
     "lost-not-happened": "the call does not happen, and there is no response",
+    "raised-happened": "the call happens, and its tool raises what is no statement of it, each time",
+    "raised-not-happened": "the call does not happen, and its tool raises what is no statement of it, each time",
     "silent": "the call happens, and no attempt or probe gets a response",
     "crash-happened": "the process dies after the call, before its outcome is journalled",
     "crash-not-happened": "the process dies before the call happens",
@@ -339,6 +341,7 @@ class _Stage:
             kinds = [_FAILS[step.builtin]] if may_fail else []
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
+            kinds += RAISED if step.spec is not None and (step.spec.keyed or step.spec.probe) else ()
         if step.when is not None:
             kinds.append("skipped")
         if step.failed_when is not None:

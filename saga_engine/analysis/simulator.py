@@ -56,6 +56,8 @@ FaultKind = Literal[
     "blocked",
     "lost-happened",
     "lost-not-happened",
+    "raised-happened",
+    "raised-not-happened",
     "silent",
     "crash-happened",
     "crash-not-happened",
@@ -69,6 +71,8 @@ FaultKind = Literal[
     "skipped",
     "output-fails",
 ]
+#: An exception that is no statement of a tool: its call is in doubt if it has a key or a probe.
+RAISED: Final[tuple[FaultKind, ...]] = ("raised-happened", "raised-not-happened")
 #: How long it takes until another process takes over from one that died: a lease, by default.
 DOWNTIME_MS: Final = 15_000
 #: The maximum number of calls, and as many for each step, of a saga that comes to rest.
@@ -92,7 +96,8 @@ class Fault(NamedTuple):
 
     ``refused``: its own tool refuses permanently, and so do its first ``way`` fallbacks; ``refused-all``: all of its
     fallbacks, too. ``unavailable``: not done, retryable, until the attempts are used up. ``blocked``: the policy
-    refuses. ``lost-…``: it happened or not, and the response is lost, once; ``silent``: it happened, and neither tool
+    refuses. ``lost-…``: it happened or not, and the response is lost, once. ``raised-…``: it happened or not, and its
+    tool raises an exception that is no statement of its own, at each attempt. ``silent``: it happened, and neither tool
     nor probe ever responds. ``crash-…``: the process dies before the outcome is journalled. ``drift``: before the undo
     somebody else changes what the step changed. ``cancel``, ``deadline``: right after the step happened.
     ``unanswered``: nobody answers what the step asks. ``no-event``: what it waits for never comes. ``not-computable``:
@@ -335,7 +340,7 @@ class _Run:
             self._crash(effect, happened=fault.kind == "crash-happened")
             return
         outcome = self._probe(effect, fault) if isinstance(effect, Probe) else self._call(effect, fault)
-        if type(outcome) is Unknown:
+        if type(outcome) is Unknown and not outcome.raised:
             self._now += round(self._state.serving(effect.step, effect.direction).timeout_s * 1000)
         record = interpret(self._state, effect, outcome, self._now, 0.5)
         self._settle(record)
@@ -359,7 +364,7 @@ class _Run:
             return None
         fired = self._fired.get(fault, 0)
         _, policy = facts(self._state, effect.step, effect.direction)
-        if fault.kind == "drift" and type(effect) is Probe:
+        if type(effect) is Probe and (fault.kind == "drift" or fault.kind in RAISED):
             return None
         own = effect.direction == COMPENSATE or self._state.steps[effect.step].using <= fault.way
         strikes = {
@@ -369,6 +374,8 @@ class _Run:
             "blocked": True,
             # A deferred step is not abandoned: it waits until there is a response, however long that takes.
             "drift": True,
+            "raised-happened": own,
+            "raised-not-happened": own,
             "silent": own and self._state.steps[effect.step].deferred < _MOST_DEFERRED,
         }.get(fault.kind, fired == 0)
         if not strikes:
@@ -397,9 +404,12 @@ class _Run:
             return NotDone(ErrorInfo(_CODE, "the tool says no"), retryable=False, definite=True)
         if kind == "unavailable":
             return NotDone(ErrorInfo(_CODE, "it cannot be reached"), retryable=True)
-        happens = kind != "lost-not-happened"
+        happens = kind not in ("lost-not-happened", "raised-not-happened")
         if happens and not self._apply(effect):
             return NotDone(ErrorInfo(_CODE, "there is nothing to undo"), retryable=False, definite=True)
+        if kind in RAISED:
+            probed = serving.spec is not None and serving.spec.probe is not None
+            return Unknown(ErrorInfo(_CODE, "the tool raised", retryable=False if probed else None), raised=True)
         if kind:
             return Unknown(ErrorInfo(_CODE, "no answer came"))
         watched = effect.direction == FORWARD and serving.before is not None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from saga_engine.analysis.simulator import RAISED
 
 if TYPE_CHECKING:
     from saga_engine.analysis.simulation import Rehearsal
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.tool_spec import ToolSpec
+
+_UNSTATED: Final = (
+    "an operator is asked about an exception that says nothing of its call: raise ToolError, or declare not_done, "
+    "raised='not-done', a probe, or an undo that is bound to $key"
+)
 
 
 def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:
@@ -20,6 +27,8 @@ def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:
             if spec is not None and asked.kind in ("in-doubt", "undo-in-doubt") and not (spec.keyed or spec.probe):
                 undo = asked.direction == "compensate"
                 found[spec.name] = _cure(spec, undo=undo)
+            elif spec is not None and scenario.fault in RAISED and asked.kind == "in-doubt" and not spec.probe:
+                found.setdefault(spec.name, _UNSTATED)
     return dict(sorted(found.items()))
 
 

@@ -33,7 +33,7 @@ TRAVEL = {
 
 GOLDEN = """\
 without a failure: COMPLETED after 2 calls
-28 failure points: 24 clean, 4 ask an operator, 0 leave an effect
+32 failure points: 28 clean, 4 ask an operator, 0 leave an effect
 
 STEP           FAILURE                                                                   SAGA       REMAINS                      QUESTIONS                                                                            CALLS  VERDICT
 1 book_flight  the call happens, and no attempt or probe gets a response                 ESCALATED  1 book_flight                step 1: did the call happen? (happened, not-happened, retry, accept)                 7      asks

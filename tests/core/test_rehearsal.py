@@ -83,6 +83,31 @@ def test_what_declarations_make_safe_is_clean() -> None:
     assert (last.reason, last.standing) == ("cancelled", (1, 2))  # what comes before it in the list waits for it
 
 
+def test_an_exception_that_is_no_statement() -> None:
+    """A probe tells what it meant, or an undo by the key removes what may stand; a key alone asks an operator."""
+    tools = [
+        ToolSpec("probed", undo="undo", **SAFE),
+        ToolSpec("keyed", undo="undo", keyed=True),
+        ToolSpec("by_key", undo="undo", undo_params={"ref": "$key"}, keyed=True),
+        ToolSpec("bare", undo="undo"),
+        ToolSpec("look", effect="read"),
+        ToolSpec("undo", keyed=True, tolerates_absence=True),
+    ]
+    for tool, happened, not_happened in (
+        ("probed", t.COMPLETED, t.COMPENSATED),
+        ("keyed", t.ESCALATED, t.ESCALATED),
+        ("by_key", t.COMPENSATED, t.COMPENSATED),
+    ):
+        rehearsal = rehearse(compiled({"tool": tool}, tools=tools))
+        ends = [found(rehearsal, 1, f"raised-{how}") for how in ("happened", "not-happened")]
+        assert [end.status for end in ends] == [happened, not_happened]
+        asks = [[(1, FORWARD, "in-doubt")]] * 2 if tool == "keyed" else [[], []]
+        assert [kinds(end) for end in ends] == asks
+        assert not any(end.twice for end in ends)
+    bare = rehearse(compiled({"tool": "bare"}, tools=tools))
+    assert [each.fault for each in bare.scenarios if each.fault.startswith("raised")] == []
+
+
 def test_what_nothing_can_settle_is_asked() -> None:
     """A write without key and probe is never repeated: a lost answer or a crash becomes a question, with the truth."""
     rehearsal = rehearse(compiled({"tool": "safe"}, {"tool": "bare"}))

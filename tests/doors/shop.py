@@ -9,8 +9,9 @@ from typing import Any
 from saga_engine import ToolError, tool
 
 LEDGER = Path("ledger.jsonl")
-#: While this file is there, the answer of a payment is lost after it was made.
+#: While one of these files is there, a payment's answer is lost after it was made, or its tool raises then what says nothing.
 LOSES_ANSWERS = Path("loses-answers")
+RAISES = Path("raises")
 
 
 def ledger() -> list[dict[str, Any]]:
@@ -29,6 +30,8 @@ def pay(amount: int, card: str, idempotency_key: str) -> dict[str, str]:
     _note(tool="pay", amount=amount, card=card, key=idempotency_key)
     if LOSES_ANSWERS.exists():
         raise ConnectionResetError("the line is dead")
+    if RAISES.exists():
+        raise RuntimeError("the upstream broke")
     return {"payment": f"P{amount}"}
 
 

@@ -125,6 +125,18 @@ async def doubt(way: str, folder: Path) -> None:
     """All that is made again is made under the same key; nothing is called clean or undone while nobody knows."""
     (folder / "saga.toml").write_text("[tools.pay]\nretry = { base_s = 0.01 }\n")
     shop.LOSES_ANSWERS.touch()
+    await _in_doubt(way)
+
+
+@promise("what a tool raises without a statement is a doubt and no failure")
+async def raised(way: str, folder: Path) -> None:
+    """The same after the effect of a call: it is repeated once under its key, and then an operator is asked."""
+    shop.RAISES.touch()
+    await _in_doubt(way)
+    assert len(paid()) == 2
+
+
+async def _in_doubt(way: str) -> None:
     async with opened() as engine:
         trying = asyncio.create_task(tried(way, engine, PARAMS))
         if way != "CLI":

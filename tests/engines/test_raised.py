@@ -162,6 +162,35 @@ async def test_what_another_made_is_never_undone_for_safety(opened: Opening, nam
     assert (outcome.status, outcome.report["unresolved"]) == (t.ESCALATED, ["user"])
 
 
+async def test_a_probe_is_no_evidence_that_an_object_was_not_there(opened: Opening, name: str) -> None:
+    """It said that the first attempt did not happen. Whose bob is there when the second one raises it does not know."""
+    users = {"bob": "last year's"}
+    asked: list[int] = []
+    tries: list[int] = []
+
+    @tool(effect="read", retry=RetryPolicy(max_attempts=1))
+    async def find(idempotency_key: str) -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            raise RuntimeError("upstream error")
+
+    @tool(undo="delete_user", on_doubt="undo", probe=find, retry=FAST)
+    async def create_user(name: str, idempotency_key: str) -> None:
+        tries.append(1)
+        raise ConnectionResetError("the line is dead") if len(tries) == 1 else ValueError("exists already")
+
+    @tool(tolerates_absence=True)
+    async def delete_user(name: str) -> None:
+        users.pop(name, None)
+
+    async with opened([create_user, delete_user]) as engine:
+        outcome = await engine.run(
+            {"steps": [{"step_id": "user", "tool": "create_user", "params": {"name": "bob"}}]}, saga_id=name
+        )
+    assert (outcome.status, len(tries) > 1) == (t.ESCALATED, True)
+    assert users == {"bob": "last year's"}
+
+
 async def test_what_was_surely_not_done_is_not_undone(opened: Opening, name: str) -> None:
     """A refusal that the tool states ends the step; its undo is not called, even if it cancels by the key."""
     called: list[str] = []

@@ -92,8 +92,9 @@ def _repeats(variant: str, told: dict[str, Any], lines: Sequence[Line], kills: i
         for record in told["history"]
         if record["k"] == "QuestionResolved" and record["decision"] in ("retry", "not-happened")
     )
+    raised = {(line.step_id, line.direction) for line in lines if line.tool == "crack"}  # repeated once, under its key
     for place, count in sent.items():
-        allowed = 1 + (approved[place] if variant == "bare" else kills)
+        allowed = 1 + (approved[place] if variant == "bare" else kills) + (place in raised)
         if count > allowed:
             yield f"step {place[0]} ({place[1]}) was sent {count} times, {allowed} are allowed"
 

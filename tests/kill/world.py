@@ -72,7 +72,17 @@ def make(*, keyed: bool = False, probe: bool = False, retry: RetryPolicy = FAST)
         await asyncio.sleep(0)
         return refuse(ctx)
 
-    return ToolRegistry([book, cancel, fail, *_shared(keyed)])
+    @tool(name="crack", undo="cancel", **about)
+    async def crack(item: str, ctx: ToolContext) -> dict:
+        """It happens, and then raises what is no statement of it; a repeat is answered."""
+        World.ledger.sent(ctx, "crack", {"item": item})
+        known = World.ledger.find(ctx.idempotency_key)
+        output = did(ctx, "crack", {"ref": item}, once=keyed)
+        if known is None:
+            raise RuntimeError("the upstream broke")
+        return output
+
+    return ToolRegistry([book, cancel, fail, crack, *_shared(keyed)])
 
 
 def make_threaded() -> ToolRegistry:
@@ -174,7 +184,9 @@ LISTS: dict[str, dict[str, Any]] = {
         ]
     },
 }
-ALL = {**PLANS, **LISTS}
+#: A plan with a call that raises after its effect, for tools with a key or a probe.
+RAISING: dict[str, dict[str, Any]] = {"raises": {"steps": [step(1), step(2, "crack"), step(3, "fail")]}}
+ALL = {**PLANS, **LISTS, **RAISING}
 #: How each plan ends if nobody has to be asked.
 ENDS = {
     "succeeds": "COMPLETED",
@@ -182,4 +194,5 @@ ENDS = {
     "graph": "COMPENSATED",
     "list": "COMPENSATED",
     "lanes": "COMPLETED",
+    "raises": "COMPENSATED",
 }

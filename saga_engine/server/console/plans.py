@@ -21,6 +21,8 @@ _KINDS: Final = (
     "blocked",
     "lost-happened",
     "lost-not-happened",
+    "raised-happened",
+    "raised-not-happened",
     "silent",
     "crash-happened",
     "crash-not-happened",

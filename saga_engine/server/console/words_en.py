@@ -414,6 +414,8 @@ WORDS: Final[dict[str, str]] = {
     "fault.blocked": "blocked by policy",
     "fault.lost-happened": "lost, happened",
     "fault.lost-not-happened": "lost, not happened",
+    "fault.raised-happened": "raises after it",
+    "fault.raised-not-happened": "raises before it",
     "fault.silent": "never answers",
     "fault.crash-happened": "crash after it",
     "fault.crash-not-happened": "crash before it",

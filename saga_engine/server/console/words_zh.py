@@ -406,6 +406,8 @@ WORDS: Final[dict[str, str]] = {
     "fault.blocked": "策略拦截",
     "fault.lost-happened": "响应丢失，已发生",
     "fault.lost-not-happened": "响应丢失，未发生",
+    "fault.raised-happened": "调用后抛出异常",
+    "fault.raised-not-happened": "调用前抛出异常",
     "fault.silent": "始终无响应",
     "fault.crash-happened": "调用后崩溃",
     "fault.crash-not-happened": "调用前崩溃",
