@@ -60,11 +60,17 @@ def test_a_stage_that_fails_ends_the_check(tmp_path: Path) -> None:
 
 
 def test_a_desk_that_costs_too_much_fails_the_check(tmp_path: Path) -> None:
-    """Its tests have passed, and the check ends there, with what to do."""
+    """Its tests have passed, and the check fails all the same, with what to do."""
     done = _check(tmp_path, {**_targets(), "test": f"{sys.executable} -c 'sum(range(10 ** 7))'"}, budget=0.001)
     assert done.returncode == 1
     assert "tests/tiers.py" in done.stderr
-    assert stages.LAST not in done.stdout
+
+
+def test_tests_that_fail_at_the_desk_do_not_hide_those_of_the_rest(tmp_path: Path) -> None:
+    """Both are told of in one run, and the check fails."""
+    done = _check(tmp_path, {**_targets(), "test": "exit 1"})
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[-1] == f"this is {stages.LAST}"
 
 
 def test_a_slow_machine_has_a_larger_budget() -> None:
