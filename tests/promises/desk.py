@@ -137,13 +137,13 @@ def rows() -> Iterator[tuple[Mutation, bool]]:
 def look(nodes: Sequence[str], *, dry: bool, limit_s: int, part: str = "") -> Sight:
     """Ask for each mutation who sees it."""
     sight = Sight()
-    hunts = any(node.startswith(_HUNT) for node in nodes)
+    hunts = {node.partition("[")[2].removesuffix("]") for node in nodes if node.startswith(_HUNT)}
     with tempfile.TemporaryDirectory() as folder:
         tree = None if dry else Copy(Path(folder) / "tree")
         for row, engine in rows():
             if part not in row.id:
                 continue
-            if hunts if engine else at_desk(row, nodes):
+            if row.breaks.partition(": ")[2] in hunts if engine else at_desk(row, nodes):
                 sight.named.append(row.id)
                 continue
             files = sorted({place(old) for old, _ in row.changes})
