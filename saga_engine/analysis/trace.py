@@ -201,7 +201,7 @@ class _Walk:
             body["lost"] = [
                 {"step": state.plan.steps[place[0]].key, **self._lost(place)}
                 for place in self._open
-                if not self._is_queued(place)
+                if not self._is_unmade(place)
             ]
             self._open.clear()
         evolve(state, abridge(record))
@@ -233,8 +233,8 @@ class _Walk:
     def _is_probe(self, place: Place) -> bool:
         return self._state.in_flight.get(place) == "probe"
 
-    def _is_queued(self, place: Place) -> bool:
-        return self._state.in_flight.get(place) == "queued"
+    def _is_unmade(self, place: Place) -> bool:
+        return self._state.in_flight.get(place) in ("intended", "queued")
 
     def _intended(self, record: r.StepIntended) -> dict[str, Any]:
         state = self._state

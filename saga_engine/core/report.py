@@ -131,16 +131,22 @@ def _output(value: Any) -> dict[str, Any]:
     return {"output": value.cut, "output_ref": {"digest": value.ref.digest, "bytes": value.ref.bytes}}
 
 
+def _given_up(call: CallState) -> bool:
+    """Whether a call is in doubt because processes ended while they made it."""
+    return call.doubt is not None and call.error is not None and call.error.error_code == "takeovers_without_progress"
+
+
 def report(state: State, status: str = "") -> dict[str, Any]:
     """Lists of step ids and one word. ``status``: as if the saga had this one; empty: it has its own.
 
     ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and no decision has been made yet.
     ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
     remains for good. ``clean`` is True when the saga has ended and no unintended effect remains: the last three are
-    empty. A saga that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``:
-    other steps compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason.
-    ``skipped``: its conditions did not hold. ``continued``: it failed, and the saga went on. These four are present
-    only if not empty. ``finally``: the status of each step of the plan's ``finally``, present once they run.
+    empty, and no call of ``finally`` was given up because its processes ended, as nobody is asked about that. A saga
+    that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``: other steps
+    compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. ``skipped``: its
+    conditions did not hold. ``continued``: it failed, and the saga went on. These four are present only if not empty.
+    ``finally``: the status of each step of the plan's ``finally``, present once they run.
     """
     status = status or state.status
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
@@ -159,12 +165,13 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     for compiled, step in zip(state.plan.steps, state.steps, strict=True) if state.passed else ():
         if step.settled and step.status in (t.SKIPPED, t.FAILED, t.BLOCKED):
             passed["skipped" if step.status == t.SKIPPED else "continued"].append(compiled.step_id)
+    last = () if state.ending is None else state.plan.steps[state.ending.first :]
     remains = lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic
-    clean = status in t.SAGA_FINAL and not remains
+    unasked = any(_given_up(state.steps[step.index].forward) for step in last)
+    clean = status in t.SAGA_FINAL and not (remains or unasked)
     more = {"semantic": semantic, "dropped": reasons, **passed}
     shown: dict[str, Any] = {**lists, **{name: found for name, found in more.items() if found}}
     if state.ending is not None:
-        last = state.plan.steps[state.ending.first :]
         shown["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
     return {**shown, "clean": clean}
 

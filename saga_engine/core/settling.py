@@ -31,6 +31,10 @@ MAX_PROBES: Final = 3
 #: How often a call may end with an exception that is no statement before the next way is used: it is repeated once.
 MAX_RAISED: Final = 2
 
+#: Owners that ended before they began the call tell more of the processes than of the call: after so many times the
+#: number of those that began it an operator is asked as well.
+_TAKEOVERS: Final = 3
+
 _AT_HAND: Final = "a saga is driven only with its tools at hand"
 
 
@@ -219,6 +223,16 @@ def moot(state: State, index: int, direction: str) -> bool:
     return not state.compensates_still(index)
 
 
+def _no_answer(call: CallState, tool: str) -> str:
+    """How many owners ended before there was an answer, and how many of them had really begun the call."""
+    called = f"{call.crashes - call.lost_probes} of them had begun to call the tool {cut(tool, 80)}"
+    asked = f", {call.lost_probes} to ask its probe" if call.lost_probes else ""
+    ended = (
+        f"{max(call.takeovers, call.crashes)} processes in a row ended, or lost their lease, before there was an answer"
+    )
+    return f"{ended}; {called}{asked}: nothing more is tried by itself"
+
+
 def settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
     """The next way to find out whether a call happened, in the order of 'A call in doubt' in docs/guarantees.md.
 
@@ -236,11 +250,8 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
     spent = direction == FORWARD and doubt.raised >= MAX_RAISED and not doubt.lost
     again = call.tries < _budget(doubt, retry) and state.still_wanted(index, direction) and not spent
     # This call may be what ends the processes: not even its probe is asked again.
-    if call.crashes >= state.plan.max_crashes:
-        why = (
-            f"{call.crashes} processes in a row ended, or lost their lease, while they called the tool "
-            f"{cut(spec.name, 80)} or its probe: nothing more is tried by itself"
-        )
+    if call.crashes >= state.plan.max_crashes or call.takeovers >= _TAKEOVERS * state.plan.max_crashes:
+        why = _no_answer(call, spec.name)
         kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
         error = ErrorInfo("takeovers_without_progress", why, "find out what the call did, and what ends the process")
         out.append(escalate(state, index, direction, kind, now, error))

@@ -15,9 +15,10 @@ no step starts. Once there is a reason to turn around it is ``Turning``, and fro
 
 **Where a call is.** A call that is under way, and about which no operator has to be asked, is in one of these sets:
 
-* ``in_flight``: a record ordered the ``call`` or its ``probe``, or the call is ``queued``, which waits for a guard, and
-  no outcome is recorded. When the owner changes, a call or probe in flight comes into doubt (scenario
-  ``crash-after-intent``), and the next owner makes a queued one, because it was never made (row 39).
+* ``in_flight``: a record ordered the ``call`` or its ``probe``, and no outcome is recorded. When the owner changes, a
+  call or probe in flight comes into doubt (scenario ``crash-after-intent``). The next owner makes a ``queued`` call,
+  which waits for a guard, because it was never made (row 39); and so an ``intended`` one, during which owners ended
+  before: it is begun only after its ``StepBegun``.
 * ``waiting``: something is due at a time: a retry, the next way to settle a doubt, or a call that an operator wants.
 * ``doubts``: the next way to settle the doubt is due now.
 

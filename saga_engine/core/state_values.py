@@ -18,7 +18,7 @@ from saga_engine.core.waits import Came
 Place = tuple[int, Direction]
 
 #: What is in flight: a call, a call that waits for a guard, a probe.
-Flight = Literal["call", "queued", "probe"]
+Flight = Literal["call", "intended", "queued", "probe"]
 
 
 class Doubt(NamedTuple):
@@ -140,7 +140,9 @@ class CallState(msgspec.Struct, eq=False, gc=False):
     not_made: int = 0
     tries: int = 0
     probes: int = 0
-    crashes: int = 0  # how many owners in a row ended before it, or its probe, was answered
+    crashes: int = 0  # how many owners in a row ended after they had begun it, or its probe
+    lost_probes: int = 0  # how many of them had begun its probe
+    takeovers: int = 0  # how many owners in a row ended before it, or its probe, was answered, begun or not
     asked: int = 0  # how often an operator was asked about it
     doubt: Doubt | None = None
     approval: Approval | None = None
@@ -159,6 +161,16 @@ class CallState(msgspec.Struct, eq=False, gc=False):
             if at > self.called_at:
                 self.spent_ms += at - self.called_at
             self.called_at = 0
+
+    def owner_ended(self, *, call: bool = False, probe: bool = False) -> None:
+        """An owner ended before there was an answer; ``call`` or ``probe`` says what it had begun."""
+        self.takeovers += 1
+        self.crashes += call or probe
+        self.lost_probes += probe
+
+    def answered(self) -> None:
+        """It, or its probe, has an answer, or an operator has it tried anew: what ended owners is counted anew."""
+        self.crashes = self.lost_probes = self.takeovers = 0
 
     def called_nothing(self) -> None:
         """The latest intent was not carried out."""

@@ -57,6 +57,7 @@ def call_of(
         waits,
         wanted,
         guard_wait_s=plan.guard_wait_s,
+        suspect=state.in_flight.get((index, way)) == "intended",
     )
 
 

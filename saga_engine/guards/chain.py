@@ -136,6 +136,7 @@ class GuardedTools:
             return self._held(prepared, params, call)
         if (
             call.resources
+            or call.suspect
             or call.around is not None
             or (call.undoes is not None and self._kept.ttl_ms(call.undoes[0]) is not None)
         ):

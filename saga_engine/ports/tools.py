@@ -36,7 +36,9 @@ class Call(NamedTuple):
     the second has an outcome, that is the outcome, and nothing is called. ``around`` makes the call that it is given,
     or does not, after all guards and before they release anything: it reads what the call changes.
     ``wanted``: False as soon as the saga has something else to look at; a guard that holds a call without end then
-    gives it back, not made. ``guard_wait_s``: how long a rate or a bulkhead may delay the call; None: for ever.
+    gives it back, not made. ``suspect``: processes ended while they made the call, so that the chain calls ``waits``
+    with False although no guard has delayed it. ``guard_wait_s``: how long a rate or a bulkhead may delay the call;
+    None: for ever.
     """
 
     saga_id: str
@@ -59,6 +61,7 @@ class Call(NamedTuple):
     wanted: Callable[[], bool] | None = None
     around: Callable[[Callable[[], Awaitable[Outcome]]], Awaitable[Outcome]] | None = None
     guard_wait_s: float | None = None
+    suspect: bool = False
 
 
 class Source(Protocol):

@@ -340,7 +340,7 @@ class SagaDriver(Resting):
         """What a call must await before it waits on, or is made; None: nothing needs to be written."""
         state = self.state
         flight = state.in_flight.get((state.plan.by_key[call.step_id], call.direction))  # type: ignore[arg-type]
-        if (flight == "queued") is waits:
+        if flight == ("queued" if waits else "call"):
             return None
         if not waits and (self._trials.active or state.plan.images):
             return self._begin_in_turn(call)

@@ -130,9 +130,11 @@ LATER_MUTANTS: dict[str, Mutant] = {
         (" or self.in_flight or self.waiting or self.waits or self.doubts or self.questions", "")
     ),
     "forget steps that make up for nothing": rewrite(("compiled.compensates == stuck", "False")),
-    "a call that only waited is in doubt": rewrite(('if flight == "queued":', "if False:")),
+    "a call that only waited is in doubt": rewrite(('if flight in ("intended", "queued"):', "if False:")),
     "a call that only waited was an attempt": rewrite(("_was_none(state, call, direction)", "None")),
-    "a call that has begun still waits": rewrite(('"queued", "call"', '"queued", "queued"')),
+    "a call that has begun still waits": rewrite(
+        ('("intended", "queued"), "call"', '("intended", "queued"), "queued"')
+    ),
     "ask about a call that is at work": rewrite(("if record.at_work:", "if False:")),
     "a request that left counts as never sent": rewrite(("was.sent or record.sent", "False")),
     "a call that died with its process counts as never sent": rewrite(

@@ -31,10 +31,14 @@ class Guarded:
     def _waits(self, state: State, effect: CallTool) -> r.AnyRecord | None:
         """A guard has the call wait; or the wait is over: the call is made, or was turned away. None: it is made now."""
         key = state.plan.steps[effect.step].key
-        waits = state.in_flight.get((effect.step, effect.direction)) == "queued"
+        flight = state.in_flight.get((effect.step, effect.direction))
+        waits = flight == "queued"
         again = effect.direction == FORWARD and (key, state.steps[effect.step].using) in self.held_since  # and again
         if place_of(effect) in self.begun or (not waits and self.dice.random() > (0.6 if again else 0.15)):
-            return None
+            if flight != "intended":
+                return None
+            self._maybe_crash()
+            return self._noted(state, self._begun(state, effect, self._tick(state)))
         self._maybe_crash()
         now = self._tick(state)
         if waits and (luck := self.dice.random() / (10 if again else 1)) < 0.3:

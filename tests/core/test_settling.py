@@ -50,6 +50,7 @@ def test_one_attempt_does_not_keep_a_crash_from_being_settled_by_key() -> None:
     state = saga(spec, r.StepIntended(at=2, step="1"), r.SagaResumed(at=3, owner="o", epoch=2))
     assert names(decide(state, 4)) == ["StepIntended"]
     evolve(state, r.StepIntended(at=4, step="1", attempt=2))
+    evolve(state, r.StepBegun(at=4, step="1"))
     evolve(state, r.SagaResumed(at=5, owner="o", epoch=3))
     assert names(decide(state, 6)) == ["StepEscalated"]  # not without end
 
@@ -84,6 +85,48 @@ def test_workers_that_die_in_a_row_are_no_endless_series(most: int) -> None:
     assert isinstance(asked, r.StepEscalated)
     assert asked.error is not None
     assert asked.error.error_code == "takeovers_without_progress"
+
+
+def test_only_owners_that_began_the_call_incriminate_it() -> None:
+    """Owners that end between the intent and the call, as under load, have not been ended by it: nobody is asked.
+
+    Their number is bounded all the same, and the question says how many really called.
+    """
+    state = saga(ToolSpec("pay", keyed=True))
+    call = state.steps[0].forward
+    for owners in range(1, 3 * MAX_CRASHES + 1):
+        assert names(decide(state, owners)) == ["StepIntended"]
+        evolve(state, r.StepIntended(at=owners, step="1", attempt=owners))
+        evolve(state, r.SagaResumed(at=owners, owner="o", epoch=owners + 1))
+        assert (call.crashes, call.takeovers, call.tries) == (1, owners, 1)
+    (asked,) = decide(state, 99)
+    assert isinstance(asked, r.StepEscalated)
+    assert asked.error is not None
+    assert asked.error.error_code == "takeovers_without_progress"
+    assert asked.error.message.startswith("9 processes in a row ended")
+    assert '1 of them had begun to call the tool "pay":' in asked.error.message
+
+
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        (None, '3 of them had begun to call the tool "pay":'),
+        ("look", '1 of them had begun to call the tool "pay", 2 to'),
+    ],
+)
+def test_the_question_tells_calls_from_probes(probe: str | None, said: str) -> None:
+    """Three owners in a row had begun the call, as ``StepBegun`` says of a suspect, or its probe: a person is asked."""
+    state = saga(ToolSpec("pay", keyed=True, probe=probe))
+    for owners in range(MAX_CRASHES):
+        (record,) = decide(state, owners)
+        evolve(state, record)
+        if owners and not probe:
+            evolve(state, r.StepBegun(at=owners, step="1"))
+        evolve(state, r.SagaResumed(at=owners, owner="o", epoch=owners + 2))
+    (asked,) = decide(state, 99)
+    assert isinstance(asked, r.StepEscalated)
+    assert asked.error is not None
+    assert said in asked.error.message
 
 
 @pytest.mark.parametrize("told_by", ["a take-over", "the outcome"])
@@ -121,6 +164,8 @@ def test_what_has_an_outcome_is_no_suspect(told_by: str) -> None:
         evolve(state, r.SagaResumed(at=epoch, owner="o", epoch=epoch))
         (record,) = decide(state, epoch)
         evolve(state, record)
+        if type(record) is r.StepIntended:
+            evolve(state, r.StepBegun(at=epoch, step="1"))
     assert has_suspects(state)
     if told_by == "a person":
         (question,) = state.questions.values()

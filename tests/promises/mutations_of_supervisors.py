@@ -415,13 +415,13 @@ OF_SUPERVISORS = [
     Mutation(
         "tests/kill/test_queued.py::test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_doubt",
         "a call that waited is in doubt",
-        (('        if flight == "queued":\n', "        if False:\n"),),
+        (('        if flight in ("intended", "queued"):\n', "        if False:\n"),),
         only="alone",
     ),
     Mutation(
         "tests/kill/test_queued.py::test_the_mark_that_it_begins_decides",
         "a call that has begun still counts as waiting",
-        (('_proceed(state, record, "queued", "call")', '_proceed(state, record, "queued", "queued")'),),
+        (('("intended", "queued"), "call")', '("intended", "queued"), "queued")'),),
     ),
     Mutation(
         "tests/test_guarded_sagas.py::test_a_process_that_lost_its_saga_while_a_call_waited_does_not_begin_it",

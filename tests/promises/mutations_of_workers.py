@@ -166,7 +166,22 @@ OF_WORKERS = [
     Mutation(
         "tests/core/test_settling.py::test_what_has_an_outcome_is_no_suspect",
         "a call is a suspect after its outcome",
-        (("    call.crashes = 0\n    call.over(", "    call.over("),),
+        (("    call.answered()\n    call.over(", "    call.over("),),
+    ),
+    Mutation(
+        "tests/core/test_settling.py::test_only_owners_that_began_the_call_incriminate_it",
+        "each intent of a suspect counts as a call",
+        (('"intended" if call.crashes else "call"', '"call"'),),
+    ),
+    Mutation(
+        "tests/runtime/test_crash_loops.py::test_each_owner_that_begins_a_suspect_says_so_first",
+        "a suspect is begun without a word in the journal",
+        (("            or call.suspect\n", ""),),
+    ),
+    Mutation(
+        "tests/runtime/test_crash_loops.py::test_a_call_of_finally_that_ends_its_owners_leaves_no_saga_that_is_clean",
+        "a saga whose last call was given up is clean",
+        (("not (remains or unasked)", "not remains"),),
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",

@@ -10,6 +10,7 @@ from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
+from saga_engine.core.report import report
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.tools.registry import ToolRegistry
@@ -47,7 +48,15 @@ async def back(item: str) -> dict:
     return {"item": item}
 
 
-TOOLS = [ask, poison, innocent, back]
+@tool(undo="back", keyed=True)
+async def fatal(item: str) -> dict:
+    """It ends each process that begins it."""
+    CALLS.append(item)
+    await asyncio.sleep(0)
+    raise KeyboardInterrupt
+
+
+TOOLS = [ask, poison, innocent, back, fatal]
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +104,35 @@ async def test_a_probe_that_ends_its_process_is_asked_three_times_at_most() -> N
     assert len(PROBED) == 2
 
 
+async def test_each_owner_that_begins_a_suspect_says_so_first() -> None:
+    """The journal of a call that ends its processes shows that three began it, and the question says so."""
+
+    async def submit() -> None:
+        async with Coordinator.open("memory://begun", TOOLS) as coordinator:
+            step = {"step_id": 1, "tool": "fatal", "params": {"item": "x"}}
+            await coordinator.submit({"steps": [step]}, saga_id="fatal", detach=True)
+
+    async def worker() -> None:
+        async with Coordinator.open("memory://begun", TOOLS) as coordinator:
+            working = asyncio.create_task(coordinator.work())
+            async with asyncio.timeout(60):
+                await coordinator.wait("fatal")
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    await submit()
+    while await asyncio.to_thread(in_a_process_of_its_own, worker) is not None:
+        assert len(CALLS) < 10
+    async with Coordinator.open("memory://begun", TOOLS) as coordinator:
+        (question,) = (await coordinator.show("fatal")).body["questions"]
+        kinds = [record["k"] for record in await coordinator.history("fatal")]
+    assert CALLS == ["x"] * 3
+    assert '3 of them had begun to call the tool "fatal"' in question["error"]["message"]
+    first, *others = [at for at, kind in enumerate(kinds) if kind == "StepIntended"]
+    assert kinds[first + 1] == "SagaResumed"
+    assert [kinds[at + 1] for at in others] == ["StepBegun"] * 2
+
+
 def one_step():
     plan = load_plan({"steps": [{"step_id": 1, "tool": "innocent", "params": {"item": "x"}}]})
     return compile_plan(plan, ToolRegistry(TOOLS))
@@ -105,11 +143,13 @@ def test_an_answer_begins_the_count_anew() -> None:
     state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), one_step())
     for epoch in (2, 3):
         evolve(state, r.StepIntended(at=1, step="1"))
+        if epoch == 3:
+            evolve(state, r.StepBegun(at=1, step="1"))
         evolve(state, r.SagaResumed(at=1, owner="o", epoch=epoch))
     assert state.steps[0].forward.crashes == 2
     evolve(state, r.StepIntended(at=1, step="1", attempt=3))
     evolve(state, r.StepInDoubt(at=1, step="1", error=ErrorInfo("lost", "no answer")))
-    assert state.steps[0].forward.crashes == 0
+    assert (state.steps[0].forward.crashes, state.steps[0].forward.takeovers) == (0, 0)
 
 
 def crashed(state, times: int, make) -> list:
@@ -150,3 +190,31 @@ def test_a_model_whose_answer_ends_its_owners_is_asked_three_times() -> None:
     evolve(state, r.StepFailed(at=1, step="1", direction="compensate", error=ErrorInfo("no", "no")))
     found = crashed(state, 3, lambda: [r.PlannerAsked(at=2, step="1", purpose="compensate")])
     assert found == [["PlannerAsked"], ["PlannerAsked"], ["StepEscalated"]]
+
+
+def test_a_call_of_finally_that_ends_its_owners_leaves_no_saga_that_is_clean() -> None:
+    """Nobody is asked about it, so the report says that something is left to look at."""
+    body = {
+        "steps": [{"step_id": 1, "tool": "innocent", "params": {"item": "x"}}],
+        "finally": [{"step_id": "last", "tool": "innocent", "params": {"item": "y"}}],
+    }
+    plan = compile_plan(load_plan(body), ToolRegistry(TOOLS))
+    state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), plan)
+    evolve(state, r.StepIntended(at=1, step="1"))
+    evolve(state, r.StepSucceeded(at=1, step="1", output={"item": "x"}))
+    for record in decide(state, 2):
+        evolve(state, record)
+    for epoch in range(2, 5):
+        for record in decide(state, epoch):
+            evolve(state, record)
+        if epoch > 2:
+            evolve(state, r.StepBegun(at=epoch, step="last"))
+        evolve(state, r.SagaResumed(at=epoch, owner="o", epoch=epoch))
+    while decided := decide(state, 9):
+        for record in decided:
+            evolve(state, record)
+            if isinstance(record, r.AlertIntended):
+                evolve(state, r.AlertSent(at=9, question=record.question))
+    assert state.status == "COMPLETED"
+    assert report(state)["finally"] == [{"step_id": "last", "status": "IN_DOUBT"}]
+    assert report(state)["clean"] is False

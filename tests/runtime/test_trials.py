@@ -331,6 +331,8 @@ class Busy:
         )
         for epoch in range(ends):
             evolve(self.state, r.StepIntended(at=1, step="1"))
+            if epoch:
+                evolve(self.state, r.StepBegun(at=1, step="1"))
             evolve(self.state, r.SagaResumed(at=1, owner="o", epoch=epoch + 2))
         self.intent = [r.StepIntended(at=1, step="1")]
         self.at_rest = False

@@ -43,13 +43,14 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
         escalation.agent_returned(state)
     for (index, direction), flight in list(state.in_flight.items()):
         call = state.steps[index].call(direction)
-        if flight == "queued":
+        if flight in ("intended", "queued"):
+            call.owner_ended()
             calls.never_made(state, index, direction, record.at)
             continue
         if flight == "probe":
             calls.probe_lost(call)
         else:
-            call.crashes += 1
+            call.owner_ended(call=True)
             call.doubt = (call.doubt or Doubt())._replace(sent=True, lost=True)
             call.called_at = 0  # the time of its end is unknown
         calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)

@@ -64,25 +64,26 @@ def intended(state: State, record: r.StepIntended) -> None:
     if state.doubts or state.waiting:
         state.waiting.pop(place, None)
         state.doubts.pop(place, None)
-    state.in_flight[place] = "call"
+    # Whether a suspect was begun must be certain, because its next end may be the last: ``StepBegun`` says so.
+    state.in_flight[place] = "intended" if call.crashes else "call"
 
 
 def queued(state: State, record: r.StepQueued) -> None:
     """A call that was intended waits, and has not been made."""
-    _proceed(state, record, "call", "queued")
+    _proceed(state, record, ("call", "intended"), "queued")
 
 
 def begun(state: State, record: r.StepBegun) -> None:
-    """A call that waited is about to be made."""
+    """A call that waited, or that may end its process, is about to be made."""
     if record.before is not None:
         state.steps[index_of(state, record)].before = record.before
-    _proceed(state, record, "queued", "call")
+    _proceed(state, record, ("intended", "queued"), "call")
 
 
-def _proceed(state: State, record: r.StepQueued | r.StepBegun, before: Flight, after: Flight) -> None:
+def _proceed(state: State, record: r.StepQueued | r.StepBegun, before: tuple[Flight, ...], after: Flight) -> None:
     place = index_of(state, record), record.direction
-    if state.in_flight.get(place) != before:
-        raise KeyError(f"step {record.step} has no {before} in flight")
+    if state.in_flight.get(place) not in before:
+        raise KeyError(f"step {record.step} has no {' or '.join(before)} in flight")
     state.in_flight[place] = after
 
 
@@ -396,7 +397,10 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     """The outcome of a call is unknown."""
     index = index_of(state, record)
     call = state.steps[index].call(record.direction)
-    call.crashes = call.crashes + 1 if record.lost else 0
+    if record.lost:
+        call.owner_ended(call=True)
+    else:
+        call.answered()
     was = call.doubt or Doubt()
     # An attempt that was not made leaves the right to make it, even if only the death of an earlier one gave it.
     lost = record.lost or not record.counted
@@ -452,7 +456,7 @@ def probe_intended(state: State, record: r.ProbeIntended) -> None:
 
 def probe_lost(call: CallState) -> None:
     """The process that asked ended first: perhaps the probe ended it, and it is not one that could not tell."""
-    call.crashes += 1
+    call.owner_ended(probe=True)
     call.probes -= 1
 
 
@@ -463,5 +467,5 @@ def probe_failed(state: State, record: r.ProbeFailed) -> None:
     if record.lost:
         probe_lost(call)
     else:
-        call.crashes = 0
+        call.answered()
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)

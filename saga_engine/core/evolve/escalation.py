@@ -126,7 +126,8 @@ def decided(state: State, record: r.QuestionResolved) -> None:
     if record.decision == "undo":  # the undo may overwrite this value; 'retry' only looks again
         step.cleared = question.found
     if record.decision in ("retry", "undo") or (record.decision == "not-happened" and question.direction == COMPENSATE):
-        call.tries = call.probes = call.crashes = call.held_at = 0
+        call.tries = call.probes = call.held_at = 0
+        call.answered()
         call.approval = None
         call.doubt = call.doubt and call.doubt._replace(repeat="wanted")
         state.waiting[question.step, question.direction] = record.at
@@ -147,7 +148,7 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
     step = state.steps[question.step]
     call = step.call(question.direction)
     call.doubt = None
-    call.crashes = 0
+    call.answered()
     call.ended_at = record.at
     if question.direction == COMPENSATE and record.decision == "happened" and _undo_goes_on(state, question, record):
         return
