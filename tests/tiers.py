@@ -159,6 +159,7 @@ ELSEWHERE: Final = (
     Row("server/console/test_pictures.py", _BROWSER),
     Row("server/test_keys.py", _SAMPLE, "not sealed"),
     Row("server/test_process.py", _PROCESSES, "before_it_answers"),
+    Row("server/test_server_kills.py", _PROCESSES),
     Row("server/test_schemathesis.py", "thousands of random requests"),
     Row("server/test_typescript.py", _FOREIGN),
     Row("stores/test_cluster.py", _CLUSTERS),

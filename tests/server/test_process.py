@@ -20,6 +20,7 @@ from saga_engine.cli import run
 from saga_engine.runtime import worker as working_loop
 from saga_engine.server.tokens import Tokens
 from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Api, events
+from tests.server.serve_process import Process
 
 ROOT = Path(__file__).parents[2]
 #: The command, in a process that dies once, when the saga of the first submission is durable and nobody knows it yet.
@@ -75,24 +76,6 @@ async def fill(coordinator):
 demo.fill = fill
 main()
 """
-
-
-class Process:
-    """A server's process; its address is what it prints."""
-
-    def __init__(self, folder: Path, *start: str, tools: bool = True) -> None:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
-        env |= {"PYTHONPATH": str(ROOT)}
-        command = [sys.executable, *(start or ("-m", "saga_engine")), "serve", "--port", "0"]
-        command += ["--tools", f"{ROOT}/tests/server/harness.py:TOOLS"] if tools else []
-        self.process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-        assert self.url.startswith("http://"), "it did not start"
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(120)
 
 
 @pytest.fixture
