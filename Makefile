@@ -26,7 +26,7 @@ PYTEST_ARGS ?= --tier desk -n 3 $(WORKERS)
 REST_ARGS ?= --tier rest -n 4 $(WORKERS)
 QUICK_ARGS ?= --tier quick -n 2 $(WORKERS)
 
-.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner clean
+.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner eval-raised clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -193,6 +193,9 @@ release-check: $(RELEASE)/.installed ## what must hold before a version is publi
 
 eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name, or RECORDED=1 for recorded answers
 	@$(BIN)/python $(if $(RECORDED),-m benchmarks.eval_recorded,benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
+
+eval-raised: venv ## run the plans of the evals with tools that raise what says nothing, and count what is told wrongly
+	@$(BIN)/python -m benchmarks.eval_raised $(EVAL_ARGS)
 
 docs: venv ## build the documentation site into build/site, in English and Chinese; every warning is an error
 	@$(BIN)/python -m website.build $(DOCS_ARGS)
