@@ -71,7 +71,7 @@ class Operation:
     ``takes_any``: the handler reads the bytes itself.
     ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
     own problems, beside those that every operation has. ``works``: it takes processor time and changes nothing, so it
-    is bounded, counted, and given up when its caller leaves.
+    is bounded, counted, and given up when its caller leaves. ``asks``: it asks a model, and is given up as well.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Operation:
     about: str = ""
     streams: bool = False
     works: bool = False
+    asks: bool = False
 
     def endpoint(self, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
         """Its handler."""
@@ -108,7 +109,8 @@ class Operation:
             with called_from(request.headers.get("traceparent")), waiting, working, allowing(WORK_S):
                 handled = self._handled(incoming, key)
                 try:
-                    found = await (unless_left(request, handled) if self.works else handled)
+                    alone = self.works or self.asks or (self.method == "GET" and incoming.wait_s)
+                    found = await (unless_left(request, handled) if alone else handled)
                 except CallerLeft:
                     return Response(status_code=499)  # nobody reads it
             return found if isinstance(found, Response) else json_response(readable(found, identity))

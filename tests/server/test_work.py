@@ -6,9 +6,12 @@ import asyncio
 import json
 from contextlib import ExitStack
 
+import pytest
+
 from saga_engine import Coordinator
+from saga_engine.ports import PlannerAnswer, PlannerRequest
 from saga_engine.tools.threads import calls_in_threads
-from tests.server.harness import BOOK, TOOLS, serving, until
+from tests.server.harness import BOOK, TOOLS, WAIT, serving, until
 
 
 async def test_a_simulation_ends_with_its_caller() -> None:
@@ -31,6 +34,39 @@ async def test_a_simulation_ends_with_its_caller() -> None:
             writer.close()
         await until(lambda: not server.desk.works._open and not calls_in_threads())
         assert (await api.post("/v1/simulate", {"plan": BOOK}, status=200))["clean"] is True
+
+
+class Silent:
+    """A model that never answers."""
+
+    model = "silent"
+
+    def __init__(self) -> None:
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
+
+    async def ask(self, _: PlannerRequest) -> PlannerAnswer:
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("what", ["a model", "a saga"])
+async def test_what_waits_for_somebody_ends_with_its_caller(what: str) -> None:
+    """A request for a plan, and one that waits for the end of a saga."""
+    planner = Silent()
+    async with Coordinator.open("memory://", TOOLS, durability="relaxed", planner=planner) as engine:
+        await engine.submit(WAIT, saga_id="s")
+        async with serving(engine) as server:
+            api = await server.api()
+            asks = api("POST", "/v1/plan", {"goal": "a room"}) if what == "a model" else api.get("/v1/sagas/s", wait=60)
+            asking = asyncio.create_task(asks)
+            await (planner.asked.wait() if what == "a model" else until(lambda: server.desk.waits._open))
+            asking.cancel()
+            await (planner.left.wait() if what == "a model" else until(lambda: not server.desk.waits._open))
+            await asyncio.wait([asking])
 
 
 async def test_checks_and_simulations_are_counted() -> None:

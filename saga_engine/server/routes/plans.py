@@ -64,6 +64,7 @@ OPERATIONS: Final = [
         path="/v1/plan",
         summary="Ask the model for a plan for a goal",
         scope="submit",
+        asks=True,
         handle=plan,
         body=made_of(
             {
