@@ -13,13 +13,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from saga_engine.errors import KeyMissing, KeyRefused, SagaErased, SagaError, StoreUnavailable
+from saga_engine.errors import (
+    DurabilityInsufficient,
+    IssuerUnavailable,
+    KeyMissing,
+    KeyRefused,
+    LeaseHeld,
+    LeaseLost,
+    QuotaExceeded,
+    SagaErased,
+    SagaError,
+    SagaNotFound,
+    SealBroken,
+    StoreRefused,
+    StoreUnavailable,
+)
 from saga_engine.tracebacks import traceback_of
 
 #: What stands in place of a text that is left out.
 SEALED: Final = "[sealed]"
-#: Errors that quote nothing but names of keys and sagas, and the store's address: what an operator has to look for.
-_OF_NAMES: Final = (KeyMissing, KeyRefused, SagaErased, StoreUnavailable)
+#: They quote nothing but names of keys, sagas and owners, and the store's address: what an operator has to look for.
+_OF_NAMES: Final = (
+    DurabilityInsufficient,
+    IssuerUnavailable,
+    KeyMissing,
+    KeyRefused,
+    LeaseHeld,
+    LeaseLost,
+    QuotaExceeded,
+    SagaErased,
+    SagaNotFound,
+    SealBroken,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 
 class _Withholding(logging.Filter):
