@@ -15,6 +15,8 @@ from typing import Self
 import pytest
 import redis
 
+from tests.ports import free_ports
+
 REDIS_SERVER = "/usr/bin/redis-server"
 #: When a test gives up on what never comes. It ends a test that would hang, however slow the machine is; no other outcome depends on it.
 GIVE_UP_S = 120.0
@@ -47,7 +49,7 @@ class DebianRedis:
         self.folder = Path(tempfile.mkdtemp(prefix="saga-redis-"))
         self.socket = self.folder / "s"
         self.url = f"unix://{self.socket}"
-        self.port = _free_port() if tcp else 0
+        self.port = free_ports(1)[0] if tcp else 0
         self.tcp_url = f"redis://127.0.0.1:{self.port}" if tcp else ""
         self.settings = {
             "port": str(self.port),
@@ -182,12 +184,3 @@ class EmbeddedFolder:
         self.kill()
         if record and Path(record["socket"]).parent.name.startswith("saga-"):
             shutil.rmtree(Path(record["socket"]).parent, ignore_errors=True)
-
-
-def _free_port() -> int:
-    """A port that was free a moment ago; a server whose test is about TCP has no other way to be told one."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import redis
 
 from saga_engine.stores.embedded import find_binary
+from tests.ports import free_ports
 from tests.servers import GIVE_UP_S, REDIS_SERVER, need_debian_redis, until
 
-__all__ = ["Cluster", "Node", "Replicated", "SentinelTrio", "free_ports", "slot"]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    with ExitStack() as stack:
-        return [stack.enter_context(_listening(0)).getsockname()[1] for _ in range(count)]
-
-
-def cluster_ports(count: int) -> list[int]:
-    """Ports that are free together with that of a node's bus, 10,000 higher.
-
-    All below what systems give to outgoing connections, so that none of those takes one before the node does.
-    """
-    found: list[int] = []
-    with ExitStack() as stack:
-        while len(found) < count:
-            port = random.randrange(10_001, 22_700)
-            try:
-                for each in (port, port + 10_000):
-                    stack.enter_context(_listening(each))
-            except OSError:
-                continue
-            found.append(port)
-    return found
-
-
-def _listening(port: int) -> socket.socket:
-    probe = socket.socket()
-    try:
-        probe.bind(("127.0.0.1", port))
-    except OSError:
-        probe.close()
-        raise
-    return probe
+__all__ = ["Cluster", "Node", "Replicated", "SentinelTrio", "slot"]
 
 
 def slot(key: str) -> int:
@@ -301,7 +265,7 @@ class Cluster(Group):
             # A replica that has lost its primary stands for election however long ago that was.
             "cluster_replica_validity_factor": "0",
         }
-        ports = cluster_ports(6 if replicas else 3)
+        ports = free_ports(6 if replicas else 3, bus=True)
         self.nodes = [Node(debian=debian, port=port, **settings) for port in ports]
         self.first = self.nodes[:3]
         self.url = f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes[:3])}"

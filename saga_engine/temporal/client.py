@@ -60,8 +60,11 @@ _AWAY: Final = frozenset(
     }
 )
 _HINT: Final = "temporal://HOST:PORT/NAMESPACE, for example temporal://localhost:7233/default"
-#: How long one query to a worker may take before it is repeated, in seconds.
+#: How long a worker may take to answer a query, and the first attempt at it, in seconds.
 _QUERY_S: Final = 5.0
+_FIRST_TRY_S: Final = 1.0
+#: What a query that nobody answered in time ends with.
+_IN_VAIN: Final = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 
 
 class Address(NamedTuple):
@@ -215,17 +218,28 @@ class TemporalSagas:
         return None if said is None else payloads.unpack(said)
 
     async def _query(self, saga_id: str, name: str, argument: Any, wait_s: float) -> Any:
+        """One answer of a worker. A query that reaches a run as another one continues it is answered by neither.
+
+        So each attempt gets a part of the time only, and a longer one than the last: a worker may have to replay the
+        whole history first.
+        """
         handle = self.client.get_workflow_handle(saga_id)
-        try:
-            return await handle.query(name, argument, rpc_timeout=timedelta(seconds=wait_s))
-        except WorkflowQueryFailedError as error:
-            raise JournalUnreadable(
-                f"a worker cannot tell of saga {saga_id}: {_said(error)}", hint="is it of the same version?"
-            ) from error
-        except RPCError as error:
-            if error.status in _AWAY or error.status is RPCStatusCode.FAILED_PRECONDITION:
-                return None
-            raise self._away(error, saga_id) from error
+        left_s, try_s = wait_s, _FIRST_TRY_S
+        while True:
+            span_s = min(left_s, try_s)
+            try:
+                return await handle.query(name, argument, rpc_timeout=timedelta(seconds=span_s))
+            except WorkflowQueryFailedError as error:
+                raise JournalUnreadable(
+                    f"a worker cannot tell of saga {saga_id}: {_said(error)}", hint="is it of the same version?"
+                ) from error
+            except RPCError as error:
+                left_s, try_s = left_s - span_s, try_s * 2
+                if error.status in _IN_VAIN and left_s > 0:
+                    continue
+                if error.status in _AWAY or error.status is RPCStatusCode.FAILED_PRECONDITION:
+                    return None
+                raise self._away(error, saga_id) from error
 
     async def ended(self, saga_id: str) -> tuple[list[bytes], dict[str, bytes]] | None:
         """The journal of a saga whose workflow has ended, and the values that are needed to read it.

@@ -26,6 +26,7 @@ from typing import Self
 
 from tests.docs.pages import PAGES, ROOT
 from tests.forker import run_python
+from tests.ports import free_ports
 
 _BLOCK = re.compile(
     r"^```(?:\w+ (?P<file>[\w./-]+\.\w+)|console (?:(?P<serve>serve)|run(?: (?P<code>-?\d+))?))\n(?P<body>.*?)^```$",
@@ -161,9 +162,7 @@ def programs_missing(page: Path) -> list[str]:
 
 
 def _free_ports() -> dict[str, str]:
-    with contextlib.ExitStack() as held:
-        servers = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
-        return {port: str(server.getsockname()[1]) for port, server in zip(PORTS, servers, strict=True)}
+    return {port: str(free) for port, free in zip(PORTS, free_ports(len(PORTS)), strict=True)}
 
 
 def _replaced(text: str, ports: dict[str, str]) -> str:
