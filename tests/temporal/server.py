@@ -17,14 +17,15 @@ from typing import Any, Self
 import pytest
 from temporalio.worker import _workflow
 
-from tests.servers import GIVE_UP_S, _free_port, until
+from tests.ports import free_ports
+from tests.servers import GIVE_UP_S, until
 
 
 class TemporalServer:
     """The server, on a free port of the loopback, in real time (its clock is not skipped)."""
 
     def __init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
