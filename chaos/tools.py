@@ -1,7 +1,8 @@
 """The tools of the sagas. They differ in how a call in doubt is settled; the external system decides what happens.
 
 ``keyed`` is settled by calling again with the same key, ``probed`` by its probe, ``bare`` only by an operator;
-``threaded`` is keyed and blocks a thread. ``drop`` is an undo that needs no output and tolerates absence.
+``threaded`` is keyed and blocks a thread. A breaker stands before ``keyed``, and holds no undo. ``drop`` is an undo
+that needs no output and tolerates absence.
 
 ``put_KIND`` changes a value and has a before-image: ``keyed``; ``told``, keyed, whose answer is the new value;
 ``probed``, for a value that may not exist yet; ``sole``, bare, which alone writes the value. Each is its own undo.
@@ -13,9 +14,11 @@ import time
 from typing import Any
 
 from chaos.world import LATE_S, Outside
-from saga_engine import RetryPolicy, ToolContext, ToolError, tool
+from saga_engine import BreakerPolicy, RetryPolicy, ToolContext, ToolError, tool
 from saga_engine.tools.registry import ToolRegistry
 
+#: What opens after some failures in a row, of whatever sagas.
+BREAKER = BreakerPolicy(failures=4, open_s=0.3)
 FAST = RetryPolicy(max_attempts=6, base_s=0.02, max_s=0.3)
 KINDS = ("keyed", "probed", "bare", "threaded")
 #: The tools that change a value.
@@ -71,6 +74,7 @@ def _pair(kind: str) -> list[Any]:
         "probe": "find" if kind == "probed" else None,
         "retry": FAST,
         "timeout_s": 20,
+        "breaker": BREAKER if kind == "keyed" else None,
     }
 
     async def book(item: str, ctx: ToolContext, luck: str = "ok", size: int = 0, after: Any = None) -> dict[str, Any]:  # noqa: ARG001

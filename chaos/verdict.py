@@ -277,6 +277,10 @@ def _count(figures: Counter[str], told: Told, lines: Sequence[Line]) -> None:
     figures["answers"] += kinds["QuestionResolved"]
     figures["retries"] += kinds["StepRetryScheduled"]
     figures["doubts"] += kinds["StepInDoubt"]
+    figures["held by a breaker"] += sum(
+        record["k"] == "StepRetryScheduled" and record["error"]["error_code"] == "breaker_open"
+        for record in told.history
+    )
     figures["cancels"] += kinds["CancelRequested"]
     figures["sessions kept"] += kinds["SessionKept"]
     figures["taken back by agents"] += sum("undone_by" in step for step in told.body["steps"])

@@ -42,6 +42,7 @@ FIGURES = (
     "undone",
     "sessions kept",
     "taken back by agents",
+    "held by a breaker",
 )
 KINDS = (
     "skipped",

@@ -242,7 +242,7 @@ def _public(name: str, value: Any) -> Any:
 
 async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) -> dict[str, Any] | None:
     """The durability of the store; a reason why it cannot be used is a finding."""
-    from saga_engine.cli.doctor_state import held_up, space
+    from saga_engine.cli.doctor_state import held_up, known_tools, space
     from saga_engine.cli.read_only import no_store, silence_told
     from saga_engine.errors import DurabilityInsufficient, SagaError
     from saga_engine.stores import open_store
@@ -277,24 +277,13 @@ async def _store(settings: Settings, findings: list[Finding], *, rebuild: bool) 
                 await _rebuild(store, findings)
             await _orphans(store, findings)
             await _waiting(store, settings, findings)
-            findings += [Finding("warning", *seen) for seen in await held_up(store, _names(settings))]
+            findings += [Finding("warning", *seen) for seen in await held_up(store, known_tools(settings))]
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
     finally:
         await store.close()
     return {"url": promise.url, "server": promise.server, "level": promise.level, "asked_for": settings.durability}
-
-
-def _names(settings: Settings) -> list[str]:
-    """The tools whose breakers are looked at; what is wrong with them is another finding."""
-    from saga_engine.cli.options import registry_for
-    from saga_engine.errors import SagaError
-
-    try:
-        return list(registry_for(settings).names()) if settings.names_tools else []
-    except SagaError:
-        return []
 
 
 async def _unlocked(store: Store, settings: Settings, findings: list[Finding]) -> Store:

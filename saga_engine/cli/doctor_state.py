@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from saga_engine.ports import Store
+    from saga_engine.settings import Settings
 
 #: Less free space than both is a warning: a share of the disk, and bytes.
 _LEAST_FREE: Final = (0.1, 2**30)
@@ -66,14 +67,30 @@ def space(base: Path, url: str) -> Iterator[Seen]:
                 yield Seen("disk", f"the disk of {folder} was full when its server last wrote: see {log}", hint)
 
 
+def known_tools(settings: Settings) -> list[str]:
+    """The tools whose breakers are looked at; what is wrong with them is found elsewhere."""
+    from saga_engine.cli.options import registry_for
+    from saga_engine.errors import SagaError
+
+    try:
+        return list(registry_for(settings).names()) if settings.names_tools else []
+    except SagaError:
+        return []
+
+
+async def open_breakers(store: Store, tools: Sequence[str]) -> dict[str, float]:
+    """The tools whose breaker is open, or half open, by name: for how many seconds no call passes."""
+    states = await store.guard_store().breakers(list(tools)) if tools else {}
+    return {name: state.opens_ms / 1000 for name, state in sorted(states.items()) if state.tripped}
+
+
 async def held_up(store: Store, tools: Sequence[str]) -> Iterator[Seen]:
     """Breakers that are open, and schedules that nobody fires."""
     return iter([*await _breakers(store, tools), *await _overdue(store)])
 
 
 async def _breakers(store: Store, tools: Sequence[str]) -> list[Seen]:
-    states = await store.guard_store().breakers(list(tools)) if tools else {}
-    tripped = sorted(name for name, state in states.items() if state.tripped)
+    tripped = [*await open_breakers(store, tools)]
     if not tripped:
         return []
     text = f"the breaker of {_listed(tripped)} is open: calls wait until it closes"

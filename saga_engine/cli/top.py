@@ -78,24 +78,31 @@ def _nothing_there(folder: str, *, as_json: bool) -> int:
 async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: bool) -> None:
     import asyncio
 
+    from saga_engine.cli.doctor_state import known_tools, open_breakers
     from saga_engine.cli.output import data, document
     from saga_engine.cli.read_only import reading_from
     from saga_engine.cli.stop import bodies, stops_in, tell_stops
 
+    tools = known_tools(settings)
     async with reading_from(settings) as store:
+
+        async def look(before: Load, now: Load) -> dict[str, Any]:
+            breakers = await open_breakers(store, tools)
+            return _body(before, now) | ({"breakers": breakers} if breakers else {})
+
         before = await store.work().overview()
         if live:
             from rich.live import Live
             from rich.text import Text
 
-            with Live(Text(_table(_body(before, before), settings)), auto_refresh=False, screen=True) as screen:
+            with Live(Text(_table(await look(before, before), settings)), auto_refresh=False, screen=True) as screen:
                 while True:
                     await asyncio.sleep(every_s)
                     now = await store.work().overview()
-                    screen.update(Text(_table(_body(before, now), settings)), refresh=True)
+                    screen.update(Text(_table(await look(before, now), settings)), refresh=True)
                     before = now
         await asyncio.sleep(every_s)
-        body, stops = _body(before, await store.work().overview()), await stops_in(store)
+        body, stops = await look(before, await store.work().overview()), await stops_in(store)
         if as_json:
             document(body | ({"stops": bodies(stops)} if stops else {}))
         else:
@@ -153,6 +160,7 @@ def _table(body: dict[str, Any], settings: Settings) -> str:
         f"now      {totals['driving']} sagas running, {totals['under_way']} calls in flight",
         f"each s   {totals['begun_per_s']:g} calls started, {totals['ended_per_s']:g} sagas ended",
         f"owners   {_owners(body['owners'], process_words)}",
+        *_breakers(body.get("breakers", {})),
         "",
     ]
     rows = [
@@ -184,6 +192,16 @@ def _next(body: dict[str, Any], settings: Settings) -> Iterator[str]:
         yield f"{asks} {noun} {verb} for an operator: {command_line('inbox', settings)}"
     if not body["workers"] and (body["queue"]["queued"] or body["owners"]["gone"]):
         yield f"sagas wait for a worker: {command_line('worker', settings, tools=True)}"
+
+
+def _breakers(found: dict[str, float]) -> Iterator[str]:
+    """The tools that no call gets through to now; sagas wait for them."""
+    if found:
+        said = [
+            f"{name} {f'open for {s:.0f} s more' if s > 0 else 'lets one call through'}" for name, s in found.items()
+        ]
+        more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+        yield f"breakers {', '.join(said[:_MOST_NAMED])}{more}: calls wait"
 
 
 def _owners(owners: dict[str, Any], words: Callable[[str], str]) -> str:

@@ -171,7 +171,7 @@ def test_a_disk_that_was_full_is_named(cli, book):
 
 
 def test_open_breakers_and_overdue_schedules_are_findings(cli):
-    """Calls that wait for a breaker, and a schedule whose ticks nobody fires."""
+    """Calls that wait for a breaker, which ``top`` shows as well, and a schedule whose ticks nobody fires."""
     (cli.folder / "saga.toml").write_text(f'[saga]\ntools = ["{TOOLS}"]\n')
 
     async def hold_up() -> None:
@@ -189,3 +189,8 @@ def test_open_breakers_and_overdue_schedules_are_findings(cli):
     texts = [one["text"] for one in findings(cli("doctor", "--json"), "warning")]
     assert "the breaker of book is open: calls wait until it closes" in texts
     assert "schedule tick is overdue: no worker fires its ticks" in texts
+    top = ("top", "--once", "--every", "0.2")
+    assert [*cli(*top, "--json").json["breakers"]] == ["book"]
+    (line,) = [line for line in cli(*top).out.splitlines() if line.startswith("breakers")]
+    assert line.startswith("breakers book open for ")
+    assert line.endswith("s more: calls wait")

@@ -32,6 +32,7 @@ _NO_BINDINGS = "an agent's call has values and no bindings"
 WITHOUT = {
     ("held by a stop", "CLI"): _BEFORE_THE_SAGA,
     ("undone by the registered undo", "CLI"): _BEFORE_THE_SAGA,
+    ("held by an open breaker", "CLI"): _BEFORE_THE_SAGA,
     ("nothing sensitive is shown", "CLI"): "tests/cli/test_sensitive.py asks every command",
 }
 
@@ -168,6 +169,30 @@ async def held(way: str, folder: Path) -> None:
 async def _has_record(engine: Coordinator, kind: str) -> bool:
     heads = await engine.list()
     return any([kind in {record["k"] for record in await engine.history(head.saga_id)} for head in heads])
+
+
+@promise("held by an open breaker")
+async def broken(way: str, folder: Path) -> None:
+    """The call waits, which the journal says and which uses up no attempt; an agent at the gateway hears it at once."""
+    (folder / "saga.toml").write_text("[tools.pay]\nbreaker = { failures = 1, open_s = 600 }\n")
+    async with opened() as engine:
+        await engine.store.guard_store().breaker_outcome("pay", failed=True, failures=1, open_ms=600_000)
+        trying = asyncio.create_task(tried(way, engine, PARAMS))
+        if way == "gateway":
+            assert "breaker_open" in await trying
+        else:
+            await until(lambda: _has_record(engine, "StepRetryScheduled"))
+        journals = [await engine.history(head.saga_id) for head in await engine.list()]
+        (waits,) = [record for journal in journals for record in journal if record["k"] in _WAITS_FOR[way == "gateway"]]
+        assert waits["error"]["error_code"] == "breaker_open"
+        assert waits.get("counted", False) is False
+        trying.cancel()
+        await asyncio.gather(trying, return_exceptions=True)
+    assert paid() == []
+
+
+#: What the journal says of a call that a breaker refuses: that it waits, or that it was not made.
+_WAITS_FOR = {False: ("StepRetryScheduled",), True: ("StepFailed",)}
 
 
 @promise("undone by the registered undo")

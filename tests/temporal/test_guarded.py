@@ -107,6 +107,32 @@ async def test_workers_share_their_breakers(place: Place, new_place: Any) -> Non
     assert MADE == ["flaky"]
 
 
+async def test_a_step_waits_for_a_breaker(place: Place) -> None:
+    """The refusal is a record that counts no attempt; once the breaker lets a call through the saga goes on."""
+    made: list[int] = []
+
+    @tool(undo="free", breaker=BreakerPolicy(failures=1, open_s=3), retry=RetryPolicy(max_attempts=2, base_s=0.01))
+    async def hold(item: str, idempotency_key: str) -> dict:
+        made.append(1)
+        if len(made) == 1:
+            raise ToolError("down", error_code="down", retryable=True)
+        return {"ref": item}
+
+    @tool
+    async def free(ref: str) -> None: ...
+
+    plan = {"steps": [{"step_id": 1, "tool": "hold", "params": {"item": "a"}}]}
+    async with place.both([hold, free], store=f"memory://waits-{place.number}", durability="relaxed") as coordinator:
+        outcome = await coordinator.run(plan, saga_id=place.saga_id("waits"))
+        history = await coordinator.history(outcome.saga_id)
+        await place.replayed(coordinator, outcome.saga_id)
+    assert (outcome.status, len(made)) == ("COMPLETED", 2)
+    waited = [record for record in history if record["k"] == "StepRetryScheduled"]
+    assert waited[0]["error"]["error_code"] == "down"
+    assert {record["error"]["error_code"] for record in waited[1:]} == {"breaker_open"}
+    assert [record["counted"] for record in waited[1:]] == [False] * len(waited[1:])
+
+
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 
