@@ -210,10 +210,10 @@ async def test_a_value_that_cannot_be_read_refuses_the_call(coordinator: Coordin
 
 
 async def test_without_an_after_image_only_the_old_value_is_certain(coordinator: Coordinator, shop: Shop) -> None:
-    """The call happened and the read after it failed: whose the new value is, nobody can tell, so an operator is asked."""
+    """The call happened and the read after it failed: whose another value is, nobody can tell, so an operator is asked."""
 
     def after_it() -> None:
-        shop.prices["tea"] = 12
+        shop.prices["tea"] = 13
 
     shop.meanwhile = after_it
     count = 0
@@ -231,6 +231,26 @@ async def test_without_an_after_image_only_the_old_value_is_certain(coordinator:
     outcome = await coordinator.run(plan(("tea", 12)))
     assert (outcome.status, outcome.body["questions"][0]["kind"]) == ("ESCALATED", "drift")
     assert "unread" in outcome.body["steps"][0]["after"]
+    assert "its read after the call failed" in outcome.body["questions"][0]["error"]["message"]
+
+
+@pytest.mark.parametrize("price", [12, 13])
+async def test_after_an_operator_s_happened_the_call_s_own_value_is_no_drift(
+    coordinator: Coordinator, shop: Shop, price: int
+) -> None:
+    """There is no after-image: what the params say that the call left is its own, and of another value it is said."""
+    shop.lose = "after"
+    shop.meanwhile = lambda: shop.prices.update(tea=price)
+    outcome = await coordinator.run(plan(("tea", 12)))
+    assert outcome.body["questions"][0]["kind"] == "in-doubt"
+    outcome = await coordinator.resolve(outcome.saga_id, "tea", "happened", output={"price": 12})
+    if price == 12:
+        assert (outcome.status, shop.prices["tea"]) == ("COMPENSATED", 10)
+        return
+    (question,) = outcome.body["questions"]
+    assert (question["kind"], question["after"]) == ("drift", None)
+    assert "it is not known how the step left it" in question["error"]["message"]
+    assert "somebody else" not in question["error"]["message"]
 
 
 @pytest.mark.parametrize(("lost", "calls"), [("after", 1), ("before", 2)])
@@ -459,3 +479,48 @@ async def test_a_read_that_ended_while_the_store_wrote_is_not_made_twice() -> No
         async with asyncio.timeout(60):
             outcome = await coordinator.run(plan)
     assert (outcome.status, shop) == ("COMPENSATED", [20])
+
+
+async def test_a_whole_value_that_the_call_would_have_left_is_no_drift() -> None:
+    """A text is written whole: the param that has it is what the call left, and a created one is known by it as well."""
+    notes, lose = {"a": "old"}, ["a", "b"]
+
+    @tool(effect="read", retry=ONCE)
+    async def read_note(name: str) -> str:
+        if name not in notes:
+            raise ToolError("no such note", error_code="not_found", retryable=False)
+        return notes[name]
+
+    @tool(retry=ONCE)
+    async def drop_note(name: str) -> dict:
+        del notes[name]
+        return {}
+
+    @tool(
+        before=read_note,
+        undo="write_note",
+        undo_params={"name": "$params.name", "text": "$before"},
+        absent={"error_code": "not_found"},
+        undo_absent=drop_note,
+        retry=ONCE,
+    )
+    async def write_note(name: str, text: str) -> dict:
+        notes[name] = text
+        if name in lose:
+            lose.remove(name)
+            raise ConnectionError("the line is dead")
+        return {}
+
+    @tool
+    async def fail() -> dict:
+        raise ToolError("no", retryable=False)
+
+    steps = [{"step_id": name, "tool": "write_note", "params": {"name": name, "text": "new"}} for name in ("a", "b")]
+    async with Coordinator.open("memory://", [read_note, drop_note, write_note, fail], on_escalation=()) as engine:
+        await engine.run(
+            {"steps": [*steps, {"step_id": "end", "tool": "fail", "kind": "pivot", "depends_on": ["a", "b"]}]},
+            saga_id="s",
+        )
+        for name in ("a", "b"):
+            outcome = await engine.resolve("s", name, "happened")
+    assert (outcome.status, notes) == ("COMPENSATED", {"a": "old"})

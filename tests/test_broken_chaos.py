@@ -67,8 +67,8 @@ def does_not_look(patch: pytest.MonkeyPatch) -> None:
 def releases_every_value(patch: pytest.MonkeyPatch) -> None:
     real = images.judge
 
-    def judge(step: Any, found: Image, *, sole_writer: bool) -> Any:
-        return "undo" if step.cleared is not None else real(step, found, sole_writer=sole_writer)
+    def judge(step: Any, found: Image, **known: bool) -> Any:
+        return "undo" if step.cleared is not None else real(step, found, **known)
 
     patch.setattr(images, "judge", judge)
 
@@ -85,8 +85,8 @@ def looks_once(patch: pytest.MonkeyPatch) -> None:
 def always_asks(patch: pytest.MonkeyPatch) -> None:
     real = images.judge
 
-    def judge(step: Any, found: Image, *, sole_writer: bool) -> Any:
-        judged = real(step, found, sole_writer=sole_writer)
+    def judge(step: Any, found: Image, **known: bool) -> Any:
+        judged = real(step, found, **known)
         return "drift" if judged == "undo" and step.cleared is None else judged
 
     patch.setattr(images, "judge", judge)

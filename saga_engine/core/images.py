@@ -16,8 +16,9 @@ from saga_engine.core import records as r
 from saga_engine.core.bound_outputs import output_is_bound
 from saga_engine.core.codec import Stored
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, Done, ErrorInfo, NotDone, Outcome, Unknown
-from saga_engine.core.state import State
+from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import StepState
+from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledRead
 from saga_engine.plan.values import canonical
 
@@ -89,19 +90,49 @@ def guards_undo(state: State, index: int) -> bool:
     return step.before is not None and not step.undo_calls  # the value is between the two once the undo has begun
 
 
-def judge(step: StepState, found: Image, *, sole_writer: bool) -> Judgement:
+def judge(step: StepState, found: Image, *, sole_writer: bool, own: bool = False) -> Judgement:
     """What the value that the undo finds means.
 
     ``restored``: it is as it was before the call, so nothing is left to undo. ``undo``: it is as the call left it; or
-    an operator has seen this very value and wants it overwritten; or the after-image is unknown and nobody else writes.
+    an operator has seen this very value and wants it overwritten; or the after-image is unknown, and nobody else writes
+    or the value is what the call would have left (``own``).
     """
     if step.cleared is not None and same(found, step.cleared):
         return "undo"
     if same(found, step.before):
         return "restored"
-    if step.after is not None and "unread" not in step.after:
+    if has_after(step):
         return "undo" if same(found, step.after) else "drift"
-    return "undo" if sole_writer else "drift"
+    return "undo" if sole_writer or own else "drift"
+
+
+def has_after(step: StepState) -> bool:
+    """Whether it is known how the call left the value: not, if an operator or a probe said that it happened."""
+    return step.after is not None and "unread" not in step.after
+
+
+def would_leave(state: State, index: int, found: Image) -> bool:
+    """Whether the value is what the call would have left, by its params: without an after-image, nothing tells more.
+
+    The params that the read does not take are what the call changes. They stand in the place of the fields of the
+    value before that have their names, or one of them is the whole value.
+    """
+    acting, before = state.acting(index), state.steps[index].before
+    read = acting.before
+    if read is None or "value" not in found or not is_known(before):
+        return False
+    try:
+        params, taken = (each.params.resolve(StateScope(state)) for each in (acting, read))
+    except BindingUnresolved:
+        return False
+    changed = {name: value for name, value in params.items() if name not in taken or taken[name] != value}
+    value = found["value"]
+    if not isinstance(value, dict):
+        return any(canonical(each) == canonical(value) for each in changed.values())
+    old = before.get("value")
+    base = old if isinstance(old, dict) else {name: params[name] for name in value if name in params}
+    named = {name: each for name, each in changed.items() if name in base}
+    return bool(named) and canonical({**base, **named}) == canonical(value)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -112,8 +143,17 @@ def same(one: Any, other: Any) -> bool:
     return canonical(one) == canonical(other)
 
 
-def drift(read: CompiledRead) -> ErrorInfo:
-    """The error of a question about drift."""
+def drift(read: CompiledRead, step: StepState) -> ErrorInfo:
+    """The error of a question about drift; it names nobody else where it is not known how the step left the value."""
+    if not has_after(step):
+        why = "its read after the call failed" if step.after else "its call was settled without an answer of its own"
+        return ErrorInfo(
+            "drift",
+            f"the value that {read.tool} reads is not as the step found it, and it is not known how the step left it: "
+            f"{why}",
+            "compare the values; 'undo' overwrites what was found, 'accept' leaves it, and 'retry' asks again unless "
+            "the value is then as before",
+        )
     return ErrorInfo(
         "drift",
         f"the value that {read.tool} reads is neither as the step found it nor as the step left it: somebody else "

@@ -36,6 +36,7 @@ THEN: Final[Mapping[str, str]] = {
     "calls": "calls {tool} (step {step})",
     "undo": "makes the undo {tool} (step {step})",
     "twice": "it honours no key: if it happened before, it happens twice",
+    "looks": "looks at the value again, and undoes it if it is as the step left it",
     "model": "a model is asked for another way; without one:",
     "undoes": "undoes {steps}",
     "settles": "first settles {steps}",
@@ -47,7 +48,7 @@ THEN: Final[Mapping[str, str]] = {
 #: Beyond so many steps in all copies, the answers of further questions have no outlook in a view.
 _MOST_COPIED: Final = 100_000
 #: What belongs to a mark. What goes on anyhow (``begins``) does not: it changes with each step.
-_MARKED: Final = ("calls", "undoes", "settles", "remains", "elsewhere", "asks", "model")
+_MARKED: Final = ("calls", "undoes", "settles", "remains", "elsewhere", "asks", "looks", "model")
 
 
 class Standing(NamedTuple):
@@ -148,7 +149,8 @@ def outlook(state: State, question: OpenQuestion, decision: str) -> dict[str, An
 
     ``calls``: what is called at once, with ``twice`` where that may happen twice. ``undoes``, ``settles``, ``remains``
     and ``elsewhere``: as in the preview of a cancel, if the saga turns around or has turned around. ``begins``: the
-    steps that may still begin, if it goes on forward. ``asks``: what is asked next. ``model``: a model is asked for
+    steps that may still begin, if it goes on forward. ``asks``: what is asked next. ``looks``: the undo
+    reads the value again first. ``model``: a model is asked for
     another way first, and the undos follow only if it finds none. ``mark`` stands for all of them but ``begins``.
     """
     body = _follows(state, question, decision)
@@ -166,7 +168,7 @@ def then_words(body: Mapping[str, Any], words: Mapping[str, str] = THEN) -> str:
         what = "calls" if call["direction"] == FORWARD else "undo"
         said.append(words[what].format(tool=_text(call["tool"] or call["name"]), step=_text(call["step_id"])))
         said += [words["twice"]] if call.get("twice") else []
-    said += [words["model"]] if body.get("model") else []
+    said += [words[name] for name in ("looks", "model") if body.get(name)]
     for name in ("undoes", "settles", "remains", "begins"):
         if body.get(name):
             more = body.get("more", {}).get(name)
@@ -226,6 +228,8 @@ def _follows(state: State, question: OpenQuestion, decision: str) -> dict[str, A
     )
     calls = [_call(state, after, place) for place in _due(state, after)]
     body: dict[str, Any] = {"calls": calls}
+    if question.kind == "drift" and decision == "retry":
+        body = {"looks": True}
     about = {index for index, _ in _due(state, after)}
     replans = isinstance(after.phase, Replanning)
     if after.turns or replans:

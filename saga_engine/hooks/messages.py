@@ -27,7 +27,7 @@ ASKS: Final[Mapping[str, str]] = {
     "undo-in-doubt": "did its undo happen?",
     "undo-blocked": "the policy refused its undo: who undoes it?",
     "undo-missing": "its effect remains and has no undo: who undoes it?",
-    "drift": "somebody else changed the value since: is it overwritten?",
+    "drift": "the value is not as the step is known to have left it: is it overwritten?",
     "approval": "may this call be made?",
     "compensation": "a model proposes steps that compensate for it: may they run?",
     "session-failed": "the agent of this session failed: is everything undone, or is the session kept?",

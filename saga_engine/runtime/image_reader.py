@@ -128,10 +128,11 @@ class _Undo:
         if isinstance(found, NotDone) or read is None:
             assert isinstance(found, NotDone), "without a read nothing is found"
             return found
-        judged = images.judge(state.steps[index], found, sole_writer=read.sole_writer)
+        step, own = state.steps[index], images.would_leave(state, index, found)
+        judged = images.judge(step, found, sole_writer=read.sole_writer, own=own)
         if judged == "restored":
             return Done(None, via="unchanged")
-        return await make() if judged == "undo" else Drifted(images.drift(read), found)
+        return await make() if judged == "undo" else Drifted(images.drift(read, step), found)
 
 
 def _call_of(state: State, index: int, direction: Direction, read: CompiledRead) -> Call:

@@ -169,7 +169,7 @@ class ImageSimulation(Simulation):
             self.world.standing[step] = 0
             return Done(None, via="unchanged")
         if judged == "drift":
-            return Drifted(images.drift(read), found)
+            return Drifted(images.drift(read, at), found)
         if f"{step}:{found}" in self.seen:
             self.world.may_overwrite.add(step)
         self.world.to[step] = at.before.get("value")

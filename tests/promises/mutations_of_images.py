@@ -191,4 +191,9 @@ OF_IMAGES = [
         "an undo goes on with its first call",
         _FIRST_AGAIN,
     ),
+    Mutation(
+        "tests/test_before_images.py::test_after_an_operator_s_happened_the_call_s_own_value_is_no_drift",
+        "what the call would have left counts as drift",
+        (('return "undo" if sole_writer or own else "drift"', 'return "undo" if sole_writer else "drift"'),),
+    ),
 ]
