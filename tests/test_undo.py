@@ -177,14 +177,23 @@ async def test_what_cannot_be_undone_is_refused() -> None:
         with pytest.raises(UndoRefused, match="has not completed") as refused:
             await engine.undo("rests")
         assert "saga cancel rests" in refused.value.hint
-        await engine.run(plan(step("seen", "look")), saga_id="reads")
-        with pytest.raises(UndoRefused, match="nothing of saga reads can be undone"):
-            await engine.undo("reads", accept=True)
         await engine.run(plan(step("x")), saga_id="mine-undo")
         await engine.run(plan(step("a")), saga_id="mine")
         with pytest.raises(SagaExists, match="mine-undo is another saga"):
             await engine.undo("mine")
         assert "undone_by" not in (await engine.show("mine")).body
+
+
+async def test_a_saga_without_an_effect_has_nothing_to_undo() -> None:
+    """That is no refusal: it is as if undone, again and again, and no other saga is made of it."""
+    async with open_memory() as engine:
+        await engine.run(plan(step("seen", "look")), saga_id="reads")
+        assert (await engine.undo("reads", dry_run=True)).to_dict()["undoes"] == []
+        for _ in range(2):
+            assert (await engine.undo("reads")).saga_id == "reads"
+        assert (await engine.show("reads")).status == "COMPLETED"
+        with pytest.raises(SagaNotFound):
+            await engine.show("reads-undo")
 
 
 async def test_a_session_is_undone_in_reverse_of_what_happened() -> None:

@@ -23,6 +23,8 @@ def undo_lines(found: dict[str, Any]) -> list[str]:
     rows += [_row(each, f"belongs to {each['owner']}") for each in found["elsewhere"][:_MAX_LISTED]]
     if rows:
         lines.append(table(["STEP", "NAME", "TOOL", "UNDO", "WHAT"], rows, limit_chars=100))
+    elif not found["begun"]:
+        lines.append("nothing to undo: no step of it has an effect")
     more = sum(max(len(found[name]) - _MAX_LISTED, 0) for name in ("undoes", "remains", "elsewhere"))
     if more:
         lines.append(f"and {more} more; --json has them all")

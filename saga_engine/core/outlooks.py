@@ -150,11 +150,11 @@ def outlook(state: State, question: OpenQuestion, decision: str) -> dict[str, An
     ``calls``: what is called at once, with ``twice`` where that may happen twice. ``undoes``, ``settles``, ``remains``
     and ``elsewhere``: as in the preview of a cancel, if the saga turns around or has turned around. ``begins``: the
     steps that may still begin, if it goes on forward. ``asks``: what is asked next. ``looks``: the undo
-    reads the value again first. ``model``: a model is asked for
-    another way first, and the undos follow only if it finds none. ``mark`` stands for all of them but ``begins``.
+    reads the value again first. ``model``: a model is asked for another way first, and the undos follow only if it
+    finds none. ``mark`` stands for all of them but ``begins``.
     """
     body = _follows(state, question, decision)
-    marked = {name: _names(body.get(name)) for name in _MARKED}
+    marked = {name: _names(body[name]) for name in _MARKED if body.get(name)}
     mark = sha256(canonical([question.id, decision, marked])).hexdigest()[:8]
     more = {name: len(each) - _MOST for name, each in body.items() if isinstance(each, list) and len(each) > _MOST}
     cut = {name: each[:_MOST] if isinstance(each, list) else each for name, each in body.items()}

@@ -55,6 +55,8 @@ _AT_ONCE: Final = {"guard_wait_s": 0}
 #: The intervals, in seconds, at which a held call looks for an operator's answer.
 _LOOK_FIRST_S: Final = 0.1
 _LOOK_MOST_S: Final = 1.0
+#: How many calls an answer names.
+_LISTED: Final = 20
 #: How long the calls in flight are awaited: a call that an operator has stopped does not end by itself.
 FINISH_S: Final = 60.0
 
@@ -221,11 +223,7 @@ class Work:
         """The session of a call that was made. Raises ``SessionEnded``, and ``Interrupted`` if it was not made."""
         session = await self._open() if call.saga_id == await self.saga_id() else None
         if session is None or session.saga_id != call.saga_id:
-            raise SessionEnded(
-                f"saga {call.saga_id} has ended, and this call was not finished in it",
-                hint="saga_status tells what stands; the next call begins a new saga",
-                saga_id=call.saga_id,
-            )
+            raise await self._not_finished(call)
         if not session.knows(call.step):
             self._drop([call.step])
             raise Interrupted(
@@ -233,6 +231,20 @@ class Work:
                 hint="make it again",
             )
         return session
+
+    async def _not_finished(self, call: Call) -> SessionEnded:
+        """Why a call that was made has no outcome, though its saga has ended."""
+        body = await self._body(call.saga_id)
+        step = next((each for each in body["steps"] if str(each["step_id"]) == call.step), None)
+        said = f"saga {call.saga_id} has ended, and this call was not finished in it"
+        if step is not None and step["status"] == "RESOLVED" and step["step_id"] in body["report"]["left_in_place"]:
+            undone = ", ".join(str(each) for each in body["report"]["compensated"][:_LISTED])
+            said = (
+                f"an operator accepted call {call.step} as it is: whether it happened is not known, and what it did "
+                f"stands. Saga {call.saga_id} has ended ({body['status']}); undone: call {undone or 'none'}"
+            )
+        hint = "saga_status tells what stands; the next call begins a new saga"
+        return SessionEnded(said, hint=hint, saga_id=call.saga_id)
 
     # --- the session ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from saga_engine.plan.decimals import NotComputable
 
 _DURATION: Final = re.compile(
     r"(-)?P(?=.)(?:(\d{1,6})Y)?(?:(\d{1,6})M)?(?:(\d{1,6})W)?(?:(\d{1,6})D)?"
-    r"(?:T(?=.)(?:(\d{1,8})H)?(?:(\d{1,8})M)?(?:(\d{1,10})S)?)?",
+    r"(?:T(?=.)(?:(\d{1,8})H)?(?:(\d{1,8})M)?(?:(\d{1,10}(?:[.,]\d{1,9})?)S)?)?",
     re.ASCII,
 )
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -30,17 +30,23 @@ class Duration(NamedTuple):
     @property
     def timed(self) -> bool:
         """Whether it counts less than days."""
-        return bool(self.rest.seconds)
+        return bool(self.rest.seconds or self.rest.microseconds)
 
 
 def duration(text: Any) -> Duration:
-    """``P1Y2M3W4DT5H6M7S``, or a part of it, with a minus in front to go back. Raises ``NotComputable``."""
+    """``P1Y2M3W4DT5H6M7.5S``, or a part of it, with a minus in front to go back. Raises ``NotComputable``.
+
+    Digits beyond a millionth of a second are cut.
+    """
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise NotComputable("a duration is written as in ISO 8601: P3D, P1M, PT90M, -P1W")
-    years, months, weeks, days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        raise NotComputable("a duration is written as in ISO 8601: P3D, P1M, PT90M, PT0.5S, -P1W")
+    *parts, seconds = match.groups()[1:]
+    years, months, weeks, days, hours, minutes = (int(part or 0) for part in parts)
+    whole, _, fraction = (seconds or "0").replace(",", ".").partition(".")
+    micros = int(f"{fraction:0<6}"[:6])
     sign = -1 if match[1] else 1
-    rest = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    rest = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=int(whole), microseconds=micros)
     return Duration(sign * (12 * years + months), sign * rest)
 
 

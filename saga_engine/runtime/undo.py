@@ -47,6 +47,11 @@ class Undo:
     old: State
     begun: bool = False
 
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to do: no step has an effect that stands, here or elsewhere."""
+        return not (self.begun or self.plan.undoes or self.plan.remains or self.plan.elsewhere)
+
     def to_dict(self) -> dict[str, Any]:
         """The preview as one JSON object; ``undoes`` are in the order of the undos."""
 
@@ -107,9 +112,15 @@ class Undoing:
     ) -> SagaResult:
         """Undo it, or continue the undo that was started before. With ``detach`` it is queued for a worker.
 
+        A saga without an effect is undone as it is: there is nothing to do, and it is returned itself.
+
         Raises ``UndoRefused``, ``ToolMissing`` (nothing has changed), ``SagaExists``, and ``LeaseHeld`` while another
         process drives the undo.
         """
+        if undo.nothing:
+            if on_chosen is not None:
+                on_chosen(undo)
+            return SagaResult(self._old, full=False)
         if not undo.begun:
             self._require_tools(undo.plan)
             undo = await self._claimed(undo, accept=accept)
@@ -232,12 +243,19 @@ class Undoing:
                 saga_id=self._of,
                 remains=[each["step_id"] for each in steps],
             )
-        if not plan.undoes:
+        if plan.undoes:
+            return
+        if plan.elsewhere:
             owners = sorted(set(plan.elsewhere.values()))
-            why = f": its effects belong to saga {', '.join(owners[:_LISTED])}" if owners else ""
             raise UndoRefused(
-                f"nothing of saga {self._of} can be undone{why}",
-                hint="undo the saga that owns the effects" if owners else f"`saga show {self._of}` lists its steps",
+                f"nothing of saga {self._of} can be undone: its effects belong to saga {', '.join(owners[:_LISTED])}",
+                hint="undo the saga that owns the effects",
+                saga_id=self._of,
+            )
+        if plan.remains:
+            raise UndoRefused(
+                f"nothing of saga {self._of} can be undone",
+                hint=f"`saga show {self._of}` lists its steps",
                 saga_id=self._of,
             )
 

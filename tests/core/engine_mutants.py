@@ -363,7 +363,7 @@ AWAY_MUTANTS: dict[str, Mutant] = {
 IMAGE_MUTANTS: dict[str, Mutant] = {
     "drift is overwritten": rewrite(('else "drift"\n    return', 'else "undo"\n    return')),
     "an unknown after-image counts as the same": rewrite(
-        ('return "undo" if sole_writer else "drift"', 'return "undo"')
+        ('return "undo" if sole_writer or own else "drift"', 'return "undo"')
     ),
     "nothing is ever left to undo": rewrite(
         ('if same(found, step.before):\n        return "restored"', 'if True:\n        return "restored"')

@@ -314,6 +314,26 @@ async def test_a_cancelled_request_leaves_its_call_under_way(
         assert world.bookings == {}
 
 
+@pytest.mark.parametrize("answer", ["not-happened", "accept"])
+async def test_an_agent_is_told_what_an_operator_said_of_its_call(world: World, tmp_path: Path, answer: str) -> None:
+    """'Not done' is said with what to do; of what was accepted, that it stands according to the operator."""
+    other = World(tmp_path / "other")
+    other.file.parent.mkdir()
+    silent = server(other, "pub", tools={"silent": {"timeout_s": 0.2, "ask": False}})
+    async with engine(server(world), silent) as coordinator, agent(coordinator) as it:
+        await it.done("inn__book", guest="Ann")
+        assert "(in-doubt)" in await it.refused("pub__silent")
+        await coordinator.resolve("desk", 2, answer, wait=False)
+        said = await it.refused("pub__silent")
+        if answer == "not-happened":
+            assert "not done, according to an operator" in said
+            assert "Hint: call it again if you still want it" in said
+        else:
+            assert "an operator accepted call 2" in said
+            assert (await coordinator.show("desk")).report["left_in_place"] == [2]
+            assert (await coordinator.show("desk")).report["compensated"] == [1]
+
+
 # --- the end --------------------------------------------------------------------------------------------------------
 
 

@@ -120,6 +120,8 @@ ONE = "$output.step_1."
         ({"join": f"{ONE}lines", "of": "$item.sku", "with": ", "}, "A, B, C"),
         ({"date_add": [f"{ONE}day", "P1M"]}, "2026-02-28"),
         ({"date_add": [f"{ONE}at", "-PT90M"]}, "2026-01-31T21:00:00+01:00"),
+        ({"date_add": [f"{ONE}at", "PT0.5S"]}, "2026-01-31T22:30:00.500000+01:00"),
+        ({"date_add": [f"{ONE}at", "-PT1M0,25S"]}, "2026-01-31T22:28:59.750000+01:00"),
         ({"days_between": [f"{ONE}day", "2026-03-01"]}, 29),
         ({"weekday": f"{ONE}day"}, 6),
         ({"$first": ["$output.step_2.x", f"{ONE}nothing", f"{ONE}word"]}, "gold"),

@@ -171,12 +171,21 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
         move(step, "intend")
         state.denied[question.step] = None
     elif record.decision == "not-happened":
+        call.error = _denied(state, call.error)
         move(step, "fail")
         calls.not_done(state, question.step, ask=False)
     elif state.backward:
         compensation.undo_turn(state, question.step)
     elif not state.past_pivot:
         stop(state, "accepted")
+
+
+def _denied(state: State, error: ErrorInfo | None) -> ErrorInfo:
+    """Why a call is not done that may have happened, until an operator said that it did not."""
+    said = "not done, according to an operator"
+    before = "" if error is None else f"; before: {error.message}"
+    again = "call it again if you still want it" if state.session else None
+    return ErrorInfo("did_not_happen" if error is None else error.error_code, f"{said}{before}"[:1000], again, False)
 
 
 def _undo_goes_on(state: State, question: OpenQuestion, record: r.QuestionResolved) -> bool:

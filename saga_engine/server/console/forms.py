@@ -94,7 +94,8 @@ class Forms(Pages):
             found = await acts.undo(self.desk, identity, saga_id, accept=accept, note=fields.get("note", "")[:500])
         except UndoRefused as error:
             return self.answer(request, undo_page(frame, saga_id, None, f"{error.message}. {error.hint}"), 409)
-        return self.back({}, "undoing", saga_address(found.saga_id))
+        said = "undoing" if found.saga_id != saga_id else "nothing-to-undo"
+        return self.back({}, said, saga_address(found.saga_id))
 
     async def do_stop(self, request: Request) -> Response:
         """Hold all calls, those of a tool or those of a saga."""

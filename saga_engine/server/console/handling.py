@@ -42,7 +42,9 @@ _MOST_ASKING: Final = 100
 _YEAR_S: Final = 365 * 24 * 3600
 _ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 #: What a page may say after a form: the address names one of these, never a text.
-_SAID: Final = frozenset({"answered", "cancelled", "undoing", "stopped", "lifted", "started", "schedule", "gone"})
+_SAID: Final = frozenset(
+    {"answered", "cancelled", "undoing", "nothing-to-undo", "stopped", "lifted", "started", "schedule", "gone"}
+)
 
 
 class OldPage(RequestInvalid):

@@ -33,6 +33,7 @@ WORDS: Final[dict[str, str]] = {
     "pager.where": "{first}–{last} of {total}",
     "said.answered": "The answer is recorded.",
     "said.cancelled": "The cancel is recorded. What happened is undone in reverse.",
+    "said.nothing-to-undo": "There is nothing to undo: no step has an effect.",
     "said.undoing": "The undo has started as a saga of its own.",
     "said.stopped": "The stop is in force.",
     "said.lifted": "The stop is lifted.",

@@ -33,6 +33,7 @@ WORDS: Final[dict[str, str]] = {
     "pager.where": "第 {first}–{last} 项，共 {total} 项",
     "said.answered": "答复已记录。",
     "said.cancelled": "取消请求已记录，已发生的操作将按相反顺序撤销。",
+    "said.nothing-to-undo": "没有可撤销的内容：没有任何步骤产生效果。",
     "said.undoing": "撤销已作为一个新的 saga 启动。",
     "said.stopped": "急停已生效。",
     "said.lifted": "急停已解除。",
