@@ -116,7 +116,8 @@ class World:
         for name, pid in pids.items():
             with contextlib.suppress(OSError):
                 status = Path(f"/proc/{pid}/status").read_text()
-                found[name] = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) // 1024
+                if (size := re.search(r"VmRSS:\s+(\d+)", status)) is not None:  # one that was just killed has none
+                    found[name] = int(size[1]) // 1024
         return found
 
     def end(self) -> dict[str, int]:

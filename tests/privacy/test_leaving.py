@@ -6,7 +6,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.analysis.trace_file import verify
-from saga_engine.errors import EraseRefused, SagaErased
+from saga_engine.errors import EraseRefused, SagaErased, StoreUnavailable
 from saga_engine.execution.retention import Retention
 
 KEYS = {"k1": bytes(range(32))}
@@ -148,3 +148,30 @@ async def test_a_family_of_which_a_member_runs_is_not_erased(url, tmp_path):
         assert await engine.store.ended().purge(head)
         told = await engine.erase("f", by="ann", why="asked", family=True)
         assert any("saga p: it was purged" in text for text in told["unreached"])
+
+
+async def test_an_erasure_that_is_broken_off_is_continued_by_its_repetition(url, monkeypatch):
+    """What was erased before tells what it was tied to; the saga that was named is erased last."""
+    parent = {"steps": [{"step_id": 1, "saga": {"plan": plan("x")}}]}
+    async with Coordinator.open(url, [forth, back], privacy=KEYS, on_escalation=()) as engine:
+        await engine.run(parent, saga_id="p")
+        await engine.undo("p")
+        before = {each.saga_id for each in await engine.list()}
+        inner, erased = engine.store.erase, []
+
+        async def away(saga_id, **given):
+            if len(erased) == 2:
+                raise StoreUnavailable("the store went away")
+            erased.append(saga_id)
+            return await inner(saga_id, **given)
+
+        monkeypatch.setattr(engine.store, "erase", away)
+        with pytest.raises(StoreUnavailable):
+            await engine.erase("p", why="asked", family=True)
+        monkeypatch.undo()
+        assert (await engine.show("p")).status == "COMPLETED"
+        told = await engine.erase("p", why="asked", family=True)
+        assert {*erased, *told["sagas"]} == before
+        for saga_id in before:
+            with pytest.raises(SagaErased):
+                await engine.show(saga_id)
