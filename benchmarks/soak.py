@@ -64,6 +64,7 @@ class World:
         (folder / "saga.toml").write_text("[server]\nrequests_per_s = 200\nburst = 400\n")
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
         self.env["SOAK_LEDGER"] = str(self.ledger)
+        self.env["SAGA_LOG_FORMAT"] = "json"
         self.env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), self.env.get("PYTHONPATH", "")])
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
@@ -414,6 +415,9 @@ def summary(world: World, told: Told, history: list[dict[str, int]]) -> int:
     told.broken += [
         f"item {item}: {len(effects[item])} effects" for item in sorted(told.items) if len(effects[item]) != 1
     ]
+    for log in sorted(world.folder.glob("*.log")):
+        failed = [line for line in log.read_text(errors="replace").splitlines() if "request failed" in line]
+        told.broken += [f"{log.name}: {line[:2000]}" for line in failed[:5]]
     print()
     for name, unsorted in sorted(told.took.items()):
         times = sorted(unsorted)

@@ -7,7 +7,7 @@ itself asks in each of its rounds whether it goes on (``plan.effort``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
@@ -21,12 +21,13 @@ from saga_engine.tools.threads import Ended, start_in_thread
 
 _T = TypeVar("_T")
 
-#: So many are at work at once in a loop; others wait. All of them share one processor with the loop.
+#: So many of each kind are at work at once in a loop; others wait. All of them share one processor with the loop.
 _AT_ONCE: Final = 2
 #: A plan with more values is checked aside.
 _MANY: Final = 2_000
 _ALLOWED_S: Final[ContextVar[float]] = ContextVar("saga_allowed_s", default=inf)
-_PLACES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
+#: Two kinds, so that what is bounded, and may take long, holds up nobody who submits or reads a large saga.
+_PLACES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Mapping[bool, asyncio.Semaphore]]] = WeakKeyDictionary()
 
 
 class _GivenUp(BaseException):
@@ -70,11 +71,8 @@ async def aside(work: Callable[[], _T]) -> _T:
 
     It waits while as many are at work as may be.
     """
-    loop = asyncio.get_running_loop()
-    places = _PLACES.get(loop)
-    if places is None:
-        places = _PLACES.setdefault(loop, asyncio.Semaphore(_AT_ONCE))
     effort = _Effort(_ALLOWED_S.get())
+    places = _places(bounded=_ALLOWED_S.get() < inf)
 
     def run() -> _T:
         effort.begin()
@@ -98,6 +96,14 @@ async def aside(work: Callable[[], _T]) -> _T:
         raise found.error
     value: _T = found.value
     return value
+
+
+def _places(*, bounded: bool) -> asyncio.Semaphore:
+    loop = asyncio.get_running_loop()
+    found = _PLACES.get(loop)
+    if found is None:
+        found = _PLACES[loop] = {kind: asyncio.Semaphore(_AT_ONCE) for kind in (False, True)}
+    return found[bounded]
 
 
 def is_large(plan: Any) -> bool:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from saga_engine.core import transitions as t
 from saga_engine.core.report import Sources, abridged, sources, view
 from saga_engine.core.state import State
+from saga_engine.execution.aside import aside
 from saga_engine.execution.event_loops import pass_on, require_loop
 from saga_engine.execution.step_results import Failure, Steps, failure_of
+
+#: A saga with more steps is shown beside the event loop.
+_MANY: Final = 500
 
 
 class SagaResult:
@@ -82,6 +86,12 @@ class SagaResult:
     def to_dict(self, *, full: bool = True) -> dict[str, Any]:
         """The result as one JSON object; without ``full``, large outputs are in their cut form."""
         return dict(self.body) if full else abridged(self.body, self._sources)
+
+
+async def shown(found: SagaResult, *, full: bool = False) -> dict[str, Any]:
+    """``to_dict``; of a large saga it is made beside the event loop."""
+    make, state = partial(found.to_dict, full=full), found._state  # noqa: SLF001 - of this module
+    return await aside(make) if state is not None and len(state.plan.steps) > _MANY else make()
 
 
 class Handle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -28,6 +29,19 @@ _FULL: Final = (
 )
 
 
+class _Told(logging.LoggerAdapter[logging.Logger]):
+    """The log of uvicorn's part: what a client sends that is no request is worth no warning, as anybody can send it."""
+
+    @property
+    def level(self) -> int:
+        """As of a logger."""
+        return self.logger.level or logging.WARNING
+
+    def warning(self, msg: object, *args: Any, **more: Any) -> None:
+        """At ``info``."""
+        self.info(msg, *args, **more)
+
+
 class Connection(H11Protocol):
     """A client that takes too long to send or to read is cut off, however slowly it goes on.
 
@@ -42,6 +56,10 @@ class Connection(H11Protocol):
     _unread = 0
     _is_refused = False
     _has_too_much = False
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.logger = _Told(_log, {})  # type: ignore[assignment]  # what the engine's log leaves out, it leaves out, too
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it in, unless there are too many."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
@@ -18,10 +19,14 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, SagaNotFound, ToolMissing
+from saga_engine.execution.aside import aside
 from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import printable
 from saga_engine.ports import Store
+
+#: A journal with more records is folded beside the event loop, if it is for a view.
+_LONG: Final = 1_000
 
 
 async def read_records(
@@ -70,6 +75,11 @@ def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> St
     return fold(records, compile_journalled(started, catalog), Growth(started, catalog))
 
 
+async def _folded(records: list[AnyRecord]) -> State:
+    """``state_of`` for a view; of a long journal beside the loop."""
+    return await aside(partial(state_of, records)) if len(records) > _LONG else state_of(records)
+
+
 async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     """The state of a saga for views. Without ``full``, large outputs are not fetched (``codec.Stored``).
 
@@ -77,7 +87,7 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     missing from the store is no error.
     """
     if full:
-        return state_of(await read_records(store, saga_id))
+        return await _folded(await read_records(store, saga_id))
     return await look_at(store, saga_id, await read_records(store, saga_id, whole=False))
 
 
@@ -86,11 +96,11 @@ async def look_at(store: Store, saga_id: str, records: list[AnyRecord]) -> State
     # Steps and the items of lists are part of the plan, in whatever way they were added.
     planned = [record for record in records if {"steps", "items"} & refs_of(record).keys() or record is records[0]]
     whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}
-    state = state_of([whole.get(id(record)) or abridge(record) for record in records])
+    state = await _folded([whole.get(id(record)) or abridge(record) for record in records])
     if any(asked_params(state, asked.step, asked.direction) is None for asked in _about_calls(state)):
         # An operator is asked about the exact call, and its params may bind a large output.
         try:
-            return state_of(await _inflated(store, saga_id, records))
+            return await _folded(await _inflated(store, saga_id, records))
         except JournalUnreadable:
             return state
     return state

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -71,6 +72,8 @@ class Guard:
                 await answer(scope, body, sending)
                 return
             await self._app(scope, body, sending)
+        except ClientDisconnect:
+            return  # nobody is left to answer, and nothing has failed
         except SagaError as error:
             if begun:
                 raise

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from saga_engine.errors import RequestInvalid
 from saga_engine.execution.aside import allowing
+from saga_engine.execution.result import shown as told
 from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import cut
 from saga_engine.server.bodies import json_of
@@ -106,7 +107,8 @@ class Operation:
             key = request.headers.get("idempotency-key") if self.keyed else None
             waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
             working = desk.place(desk.works, identity) if self.works else nullcontext()
-            with called_from(request.headers.get("traceparent")), waiting, working, allowing(WORK_S):
+            bound = allowing(WORK_S) if self.works else nullcontext()
+            with called_from(request.headers.get("traceparent")), waiting, working, bound:
                 handled = self._handled(incoming, key)
                 try:
                     alone = self.works or self.asks or (self.method == "GET" and incoming.wait_s)
@@ -173,7 +175,7 @@ async def shown(incoming: Incoming, saga_id: str) -> Any:
     from saga_engine.server import acts
 
     found = await incoming.engine.show(saga_id)
-    return (await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)).to_dict(full=False)
+    return await told(await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s))
 
 
 def fields_of(schema: Schema, path: Sequence[str | int]) -> str:

@@ -9,8 +9,10 @@ import pytest
 from saga_engine import Coordinator, tool
 from saga_engine.api import requests
 from saga_engine.errors import RequestInvalid
+from saga_engine.execution import result
 from saga_engine.execution.aside import allowing, aside, is_large
 from saga_engine.plan.effort import spend
+from saga_engine.runtime import journal
 
 
 @tool(effect="read")
@@ -47,6 +49,20 @@ async def test_work_that_nobody_waits_for_ends_and_gives_its_place_back() -> Non
     assert await aside(lambda: 7) == 7
 
 
+async def test_bounded_work_holds_up_no_other() -> None:
+    """However much is checked and simulated for those who may only read: what is submitted has places of its own."""
+    begun = [threading.Event() for _ in range(3)]
+    with allowing(1000.0):
+        works = [asyncio.ensure_future(aside(lambda at=at: rounds(begun[at], threading.Event()))) for at in range(3)]  # type: ignore[misc]
+        await happens(begun[0])
+        await happens(begun[1])
+    assert await aside(lambda: 7) == 7
+    assert not begun[2].is_set()
+    for work in works:
+        work.cancel()
+    await asyncio.wait(works)
+
+
 async def test_work_beyond_what_is_allowed_is_refused() -> None:
     """It uses its processor time, and is told how much that was; in another context nothing bounds it."""
     with allowing(0.05), pytest.raises(RequestInvalid, match=r"more than 0\.05 s"):
@@ -71,3 +87,28 @@ async def test_large_plans_are_checked_beside_the_loop(monkeypatch: pytest.Monke
         await engine.submit({"steps": steps[:5]})
         await engine.simulate({"steps": steps[:5]})
     assert here == [False, True, False]
+
+
+async def test_large_sagas_are_shown_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long journal is folded, and a large view made, in a thread."""
+    here: list[bool] = []
+
+    def noting(inner: Any) -> Any:
+        def noted(*args: Any, **options: Any) -> Any:
+            here.append(threading.current_thread() is threading.main_thread())
+            return inner(*args, **options)
+
+        return noted
+
+    monkeypatch.setattr(journal, "state_of", noting(journal.state_of))
+    monkeypatch.setattr(result, "view", noting(result.view))
+    monkeypatch.setattr(journal, "_LONG", 20)
+    monkeypatch.setattr(result, "_MANY", 10)
+    steps = [{"step_id": k, "tool": "look", "params": {"item": "x"}} for k in range(15)]
+    async with Coordinator.open("memory://", [look], durability="relaxed") as engine:
+        for saga_id, many in (("large", steps), ("small", steps[:2])):
+            await engine.run({"steps": many}, saga_id=saga_id)
+        here.clear()
+        assert len((await result.shown(await engine.show("large")))["steps"]) == 15
+        assert len((await result.shown(await engine.show("small")))["steps"]) == 2
+    assert here == [False, False, True, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import ExitStack
 
 import pytest
@@ -83,3 +84,23 @@ async def test_checks_and_simulations_are_counted() -> None:
                 assert (refused.status_code, refused.json()["code"]) == (429, "quota-exceeded")
             assert (await other.post("/v1/simulate", {"plan": BOOK}, status=200))["clean"] is True
         assert (await one.post("/v1/check", {"plan": BOOK}, status=200))["valid"] is True
+
+
+async def test_who_leaves_in_the_middle_of_a_request_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    """Half a body, or no request at all: anybody can send it as often as he likes, and the log has no line about it."""
+    with caplog.at_level(logging.WARNING):
+        async with Coordinator.open("memory://", TOOLS, durability="relaxed") as engine, serving(engine) as server:
+            api = await server.api()
+            host, port = server.url.removeprefix("http://").split(":")
+            head = f"POST /v1/check HTTP/1.1\r\nhost: localhost\r\nauthorization: {api.headers['authorization']}\r\n"
+            head += "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+            for data in (head.encode(), "GET /schlüssel HTTP/1.1\r\n\r\n".encode()):
+                for _ in range(20):
+                    _, writer = await asyncio.open_connection(host, int(port))
+                    writer.write(data)
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+            await until(lambda: not server.listener.server_state.connections - {None})
+            assert (await api.post("/v1/check", {"plan": BOOK}, status=200))["valid"] is True
+    assert [record.getMessage() for record in caplog.records] == []

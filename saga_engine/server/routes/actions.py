@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from saga_engine.execution.result import SagaResult
+from saga_engine.execution.result import SagaResult, shown
 from saga_engine.server import acts
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Handle, Incoming, Operation
@@ -31,7 +31,7 @@ _ERASED: Final[Schema] = {
 
 async def _accepted(incoming: Incoming, found: SagaResult) -> Answer:
     found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
-    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
+    return Answer(await shown(found), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
 
 
 async def cancel(incoming: Incoming) -> Answer:

@@ -7,6 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.execution.result import shown
 from saga_engine.server import acts, views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
@@ -35,7 +36,7 @@ async def submit(incoming: Incoming) -> Answer:
     key = incoming.request.headers.get("idempotency-key")
     found, _ = await acts.submit(incoming.desk, incoming.identity, incoming.body, key)
     found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
-    return Answer(found.to_dict(full=False), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
+    return Answer(await shown(found), 202, {"Location": f"/v1/sagas/{found.saga_id}"}, found.saga_id)
 
 
 async def search(incoming: Incoming) -> Answer:
@@ -61,7 +62,7 @@ async def show(incoming: Incoming) -> Answer:
     if incoming.wait_s:
         found = await acts.settled(incoming.desk, incoming.identity, found, incoming.wait_s)
         found = await incoming.engine.show(found.saga_id, full=True) if full else found
-    return Answer(found.to_dict(full=full))
+    return Answer(await shown(found, full=full))
 
 
 async def history(incoming: Incoming) -> Answer:
