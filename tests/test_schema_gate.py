@@ -104,6 +104,21 @@ async def test_a_sessions_schemas_are_refused() -> None:
                 await session.ask("How much?", schema=BOMB)
 
 
+async def test_what_is_added_and_what_is_forked_is_refused() -> None:
+    """Steps that an amendment adds to a saga under way, and the plan of a fork, go through the same gate."""
+    bomb = {"step_id": "b", "ask": {"question": "How much?", "schema": BOMB}}
+    asks = {"step_id": "a", "ask": {"question": "Shall we?", "options": ["yes"]}}
+    async with Coordinator.open("memory://", [look], durability="relaxed") as coordinator:
+        await coordinator.run({"steps": [asks]}, saga_id="old")
+        with pytest.raises(PlanInvalid, match="references written out"):
+            await coordinator.amend("old", [bomb], wait=False)
+        with pytest.raises(PlanInvalid, match="references written out"):
+            await coordinator.fork("old", plan={"steps": [asks, bomb]})
+        kinds = [record["k"] for record in await coordinator.history("old")]
+        assert "StepsAdded" not in kinds
+        assert [head.saga_id for head in await coordinator.list()] == ["old"]
+
+
 def test_a_schema_that_was_journalled_before_the_gate_finds_every_value_unfit() -> None:
     """A worker that takes over an older saga checks no payload against it, and says why."""
     assert "cannot be checked" in misfit(BOMB, "x")

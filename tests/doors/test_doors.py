@@ -1,12 +1,14 @@
 """The matrix of doors: each promise is asked at every way into the engine.
 
 A promise is one function, a door one entry of ``ways.WAYS``; each pair is a case. A pair that cannot be has its reason
-in ``WITHOUT``. All that is configured stands in the folder's ``saga.toml``, so every case also proves that its door
+in ``WITHOUT``, and one that another test asks has its name in ``ELSEWHERE``: so have the doors and the promises that
+this file has no function for. A new door or promise fails until each of its pairs is one of these. All that is configured stands in the folder's ``saga.toml``, so every case also proves that its door
 reads that file.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 from collections.abc import Callable
@@ -27,13 +29,61 @@ PARAMS = {"amount": 5, "card": CARD}
 HUSH = "4000-hush"
 
 _BEFORE_THE_SAGA = "the command line runs in a process of its own: its saga cannot be looked at on a store in memory"
-_NO_BINDINGS = "an agent's call has values and no bindings"
+_OWN_STORE = "the command line works on a store of its own here; its way to a saga is that of a plan"
+_NO_LISTENER = "nobody connects to it from the network"
+_NO_SCHEMA = "an agent's call brings values and no schema"
+#: Promises that other files ask.
+NETWORK, SCHEMAS = "a slow or greedy client is cut off", "a schema that takes exponential time is refused"
+#: A door that needs a server, which the desk does not start.
+TEMPORAL = "Temporal"
 #: Pairs that cannot be, each with the reason.
 WITHOUT = {
     ("held by a stop", "CLI"): _BEFORE_THE_SAGA,
     ("undone by the registered undo", "CLI"): _BEFORE_THE_SAGA,
     ("held by an open breaker", "CLI"): _BEFORE_THE_SAGA,
-    ("nothing sensitive is shown", "CLI"): "tests/cli/test_sensitive.py asks every command",
+    ("no more sagas are live than the quota says", "CLI"): _OWN_STORE,
+    ("no more sagas are live than the quota says", TEMPORAL): "a quota stands in the namespace of a store's sagas",
+    **{(NETWORK, way): _NO_LISTENER for way in (*WAYS, TEMPORAL) if way not in ("HTTP", "gateway", "--engine")},
+    (SCHEMAS, "gateway"): _NO_SCHEMA,
+    (SCHEMAS, "fallback"): "a fallback brings a tool and params, and no schema",
+}
+_GATE = "tests/test_schema_gate.py::"
+_LISTENER = "tests/listener/test_doors.py::test_a_head_that_drips_is_cut_off"
+_GUARDED = "tests/temporal/test_guarded.py::"
+_THERE = "tests/temporal/test_doors.py::"
+#: Pairs that another test asks.
+ELSEWHERE = {
+    ("nothing sensitive is shown", "CLI"): "tests/cli/test_sensitive.py::test_no_command_shows_a_sensitive_value",
+    ("a denied call is not made", TEMPORAL): f"{_THERE}test_the_policy_of_the_folder_holds",
+    ("a call waits for an operator's approval", TEMPORAL): f"{_GUARDED}test_an_approval_lets_the_exact_call_pass",
+    ("a secret that is not allowed reaches no tool", TEMPORAL): (
+        f"{_THERE}test_a_secret_that_is_not_allowed_reaches_no_tool"
+    ),
+    ("a call has a key of its own", TEMPORAL): "tests/temporal/test_sagas.py::test_the_same_journal_as_in_process",
+    ("a lost answer is a doubt and no failure", TEMPORAL): "tests/temporal/test_sagas.py::test_a_person_answers",
+    ("what a tool raises without a statement is a doubt and no failure", TEMPORAL): (
+        "tests/engines/test_raised.py::test_no_door_takes_an_exception_for_a_refusal"
+    ),
+    ("held by a stop", TEMPORAL): "tests/test_stops.py::test_where_no_append_tells_the_view_is_read",
+    ("held by an open breaker", TEMPORAL): f"{_GUARDED}test_a_step_waits_for_a_breaker",
+    ("undone by the registered undo", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
+    ("nothing sensitive is shown", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
+    ("a value that the schema refuses reaches no tool", TEMPORAL): (
+        f"{_THERE}test_a_value_that_the_schema_refuses_reaches_no_tool"
+    ),
+    ("no more sagas are live than the quota says", "HTTP"): (  # a server has the quota of its own settings
+        "tests/server/test_quotas.py::test_no_way_begins_more_than_may_be_live"
+    ),
+    **{(NETWORK, way): _LISTENER for way in ("HTTP", "gateway", "--engine")},
+    **{
+        (SCHEMAS, way): f"{_GATE}test_a_plan_with_such_a_schema_is_refused_at_every_door"
+        for way in ("plan", "CLI", "HTTP", "--engine", "child")
+    },
+    (SCHEMAS, "session"): f"{_GATE}test_a_sessions_schemas_are_refused",
+    (SCHEMAS, "schedule"): f"{_GATE}test_a_templates_own_schema_is_refused",
+    (SCHEMAS, "amend"): f"{_GATE}test_what_is_added_and_what_is_forked_is_refused",
+    (SCHEMAS, "fork"): f"{_GATE}test_what_is_added_and_what_is_forked_is_refused",
+    (SCHEMAS, TEMPORAL): f"{_THERE}test_a_schema_that_takes_exponential_time_is_refused",
 }
 
 Promise = Callable[[str, Path], Any]
@@ -232,7 +282,20 @@ async def refused(way: str, folder: Path) -> None:
     assert "amount" in told
 
 
-CASES = [(words, way) for words in PROMISES for way in WAYS if (words, way) not in WITHOUT]
+@promise("no more sagas are live than the quota says")
+async def counted(way: str, folder: Path) -> None:
+    """What would begin one more is refused, and the caller learns why."""
+    waits = {"steps": [{"step_id": 1, "ask": {"question": "Shall we?", "options": ["yes"]}}]}
+    async with opened() as engine:
+        await engine.supervisor.quota.set(live_sagas=1, steps_per_s=0)
+        await engine.submit(waits, saga_id="live")
+        told = await tried(way, engine, PARAMS)
+        assert [head.saga_id for head in await engine.list()] == ["live"]
+    assert paid() == []
+    assert "quota-exceeded" in told
+
+
+CASES = [(words, way) for words in PROMISES for way in WAYS if (words, way) not in WITHOUT | ELSEWHERE]
 
 
 @pytest.mark.parametrize(("words", "way"), CASES, ids=[f"{way}: {words}" for words, way in CASES])
@@ -241,6 +304,16 @@ async def test_each_door_keeps_each_promise(words: str, way: str, folder: Path) 
     await PROMISES[words](way, folder)
 
 
-def test_what_is_left_out_has_a_reason() -> None:
-    """No pair is left out for a door or a promise that is gone."""
-    assert [pair for pair, why in WITHOUT.items() if pair[0] not in PROMISES or pair[1] not in WAYS or not why] == []
+def test_each_pair_is_a_test_or_has_a_reason() -> None:
+    """No promise is without a door, and nothing is left out for a door, a promise or a test that is gone."""
+    pairs = {(words, way) for words in (*PROMISES, NETWORK, SCHEMAS) for way in (*WAYS, TEMPORAL)}
+    assert [pair for pair in WITHOUT if pair in ELSEWHERE or not WITHOUT[pair]] == []
+    assert pairs == {*CASES, *WITHOUT, *ELSEWHERE}
+    root = Path(__file__).parents[2]
+    found = {name: _tests_of(root / name) for name in {each.partition("::")[0] for each in ELSEWHERE.values()}}
+    assert [each for each in ELSEWHERE.values() if each.partition("::")[2] not in found[each.partition("::")[0]]] == []
+
+
+def _tests_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -1,0 +1,80 @@
+"""What the matrix of ``tests/doors`` asks of each way, asked of sagas in Temporal: the same files of settings hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saga_engine.errors import SagaError
+from tests.bombs import BOMB
+from tests.doors import shop
+from tests.temporal.conftest import Place
+
+CARD = "4000-1234-5678"
+HUSH = "4000-hush"
+PARAMS = {"amount": 5, "card": CARD}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of client, worker and tools."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CARD", HUSH)
+    return tmp_path
+
+
+async def told(place: Place, step: Mapping[str, Any]) -> str:
+    """What the caller is shown of a plan with this step, be it an error."""
+    async with place.both(shop.TOOLS) as coordinator:
+        try:
+            plan = {"steps": [{"step_id": 7, **step}]}
+            return json.dumps((await coordinator.run(plan, saga_id=place.saga_id("door"))).to_dict())
+        except SagaError as error:
+            return f"{error} {json.dumps(error.to_dict())}"
+
+
+def pay(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tool": "pay", "params": dict(params)}
+
+
+async def test_the_policy_of_the_folder_holds(place: Place, folder: Path) -> None:
+    """A denied call is not made, and the caller learns why."""
+    (folder / "saga.toml").write_text('[[policy.rules]]\nname = "nobody pays"\ntools = ["pay"]\nverdict = "deny"\n')
+    assert "nobody pays" in await told(place, pay(PARAMS))
+    assert shop.ledger() == []
+
+
+async def test_a_secret_that_is_not_allowed_reaches_no_tool(place: Place, folder: Path) -> None:
+    """A plan that binds it is refused."""
+    (folder / "saga.toml").write_text("[secrets]\nallow = {}\n")
+    assert HUSH not in await told(place, pay({"amount": 5, "card": "$secret.CARD"}))
+    assert HUSH not in json.dumps(shop.ledger())
+
+
+async def test_a_value_that_the_schema_refuses_reaches_no_tool(place: Place, folder: Path) -> None:
+    """The caller learns which param it is."""
+    assert "amount" in await told(place, pay({"amount": "five", "card": CARD}))
+    assert shop.ledger() == []
+
+
+async def test_a_schema_that_takes_exponential_time_is_refused(place: Place, folder: Path) -> None:
+    """Where the plan is read, before there is a saga."""
+    assert "references written out" in await told(place, {"ask": {"question": "How much?", "schema": BOMB}})
+
+
+async def test_an_undo_is_the_registered_one(place: Place, folder: Path) -> None:
+    """With what the call returned, once, under a key of the undo's own; nothing sensitive is shown."""
+    async with place.both(shop.TOOLS) as coordinator:
+        fails = {"step_id": 8, "tool": "wire", "params": {"amount": 1, "card": CARD}}
+        plan = {"steps": [{"step_id": 7, **pay(PARAMS)}, fails]}
+        result = await coordinator.run(plan, saga_id=place.saga_id("undone"))
+        shown = json.dumps([result.to_dict(), await coordinator.history(result.saga_id)])
+    assert (result.status, result.report["clean"]) == ("COMPENSATED", True)
+    paid, refunded = shop.ledger()
+    assert (paid["card"], refunded["payment"]) == (CARD, "P5")
+    assert refunded["key"] not in {"", paid["key"]}
+    assert CARD not in shown
