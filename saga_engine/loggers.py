@@ -61,6 +61,8 @@ class _Withholding(logging.Filter):
             return True
         if isinstance(record.args, tuple):
             record.args = tuple(_without_text(each) for each in record.args)
+        if record.name == "asyncio":  # its further lines describe the task, with its exception
+            record.msg, record.args = record.getMessage().partition("\n")[0], ()
         if record.exc_info and record.exc_info[1] is not None:
             # A formatter prints this text and does not make another one.
             record.exc_text = traceback_of(record.exc_info[1])
@@ -69,6 +71,8 @@ class _Withholding(logging.Filter):
 
 
 _FILTER: Final = _Withholding()
+#: The loggers of libraries that carry what the engine sends and gets, or hold its tasks. A tool's own are the tool's.
+_LIBRARIES: Final = frozenset({"asyncio", "mcp", "httpx2", "httpcore2", "redis", "starlette", "uvicorn", "pydantic_ai"})
 
 
 def logger_of(name: str) -> logging.Logger:
@@ -82,6 +86,9 @@ def logger_of(name: str) -> logging.Logger:
 def withholding(asked: bool = True) -> Iterator[None]:
     """Log no message of an exception during the block, wherever in this process."""
     _FILTER.asked += asked
+    for name in [*logging.root.manager.loggerDict] if asked else ():
+        if name.split(".")[0] in _LIBRARIES:
+            logging.getLogger(name).addFilter(_FILTER)
     try:
         yield
     finally:

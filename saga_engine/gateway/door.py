@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +32,8 @@ MIN_TOKEN_CHARS: Final = 16
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 #: So many requests of one token, or of one saga without one, are answered at a time: others have room beside them.
 MAX_REQUESTS_EACH: Final = 500
+#: The largest request.
+MAX_BODY_BYTES: Final = 4 * 2**20
 #: Ids of a gateway's later sagas end so.
 _NUMBERED: Final = re.compile(r"\.\d+$")
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -180,9 +182,12 @@ class Door:
     async def _enter(self, saga: str, scope: Scope, receive: Receive, send: Send) -> None:
         visit = Visit(saga)
         answered = False
+        came = await _body_of(receive) if scope["method"] == "POST" else deque()
+        if came is None:
+            return
 
         async def received() -> dict[str, Any]:
-            message = await receive()
+            message = came.popleft() if came else await receive()
             if message["type"] == "http.disconnect" and not answered:
                 visit.gone.set()
             return message
@@ -250,6 +255,23 @@ def _origin_host(origin: str) -> str:
         return _host_of(urlsplit(origin).netloc)
     except ValueError:
         return ""
+
+
+async def _body_of(receive: Receive) -> deque[dict[str, Any]] | None:
+    """The parts of a request; None: its client has left in the middle, which is nothing that has failed.
+
+    Of one that is too large there are as many as say so.
+    """
+    parts: deque[dict[str, Any]] = deque()
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message)
+        size += len(message.get("body", b""))
+        if not message.get("more_body", False) or size > MAX_BODY_BYTES:
+            return parts
 
 
 async def _answer(send: Send, status: int, said: str, headers: Mapping[str, str] | None = None) -> None:

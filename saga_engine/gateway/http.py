@@ -15,7 +15,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from saga_engine.errors import QueueFull
 from saga_engine.gateway.answers import refusal
-from saga_engine.gateway.door import Door
+from saga_engine.gateway.door import MAX_BODY_BYTES, Door
 from saga_engine.gateway.early import Entrance, Opening
 from saga_engine.gateway.server import CallHandler, Gateway
 from saga_engine.gateway.visit import KEY, visit_of
@@ -24,8 +24,6 @@ from saga_engine.loggers import logger_of
 
 _log = logger_of("saga_engine.gateway")
 
-#: A larger request is refused.
-MAX_BODY_BYTES: Final = 4 * 2**20
 #: What connections may use.
 BOUNDS: Final = Bounds()
 #: How many sessions of the older protocol there may be at a time.

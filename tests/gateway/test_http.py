@@ -221,7 +221,7 @@ async def knock(door: Door, path: str = "/mcp", **headers: str) -> tuple[int, st
     told: list[Any] = []
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Any) -> None:
         told.append(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -162,3 +163,18 @@ async def test_a_request_of_two_lengths_is_the_last(door: Door) -> None:
         writer.close()
         assert said.count(b"HTTP/1.1 ") == 1
         assert b"connection: close" in said.lower()
+
+
+async def test_who_leaves_in_the_middle_of_a_request_is_worth_no_line(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half a body, or no request at all: anybody can send it as often as he likes, and nothing has failed."""
+    async with door(Bounds()) as (port, path):
+        half = ["Content-Type: application/json", "Accept: application/json, text/event-stream", "Content-Length: 100"]
+        for data in (head("/mcp", *half, method="POST") + b"{", "GET /schlüssel HTTP/1.1\r\n\r\n".encode()):
+            for _ in range(5):
+                _, writer = await sent(port, data)
+                writer.close()
+                await writer.wait_closed()
+        assert await answered(port, path)
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []

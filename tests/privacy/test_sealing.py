@@ -172,6 +172,7 @@ def logged(record: logging.LogRecord) -> str:
 async def test_markers_are_nowhere_in_a_server(caplog):
     """No text of sagas, events, messages and guards is in a key, AOF, RDB, replica, log, span, webhook or metric."""
     m = {what: marker(what) for what in MARKERS}
+    logging.getLogger("mcp.client.session")  # as its import does
     with (
         DebianRedis(tcp=True) as server,
         DebianRedis(replicaof=f"127.0.0.1 {server.port}") as replica,
@@ -196,6 +197,9 @@ async def test_markers_are_nowhere_in_a_server(caplog):
             given = {"input": {"why": m["input"]}, "tags": [m["tag"]], "saga_id": "s1"}
             assert (await engine.run(plan, **given)).status == "ESCALATED"
             await stop(engine.store, tool="other", by="me", note=m["stop"])
+            for library in ("mcp.client.session", "asyncio"):
+                complaint = f"it failed\n{m['cause']}" if library == "asyncio" else "it failed"
+                logging.getLogger(library).error(complaint, exc_info=ValueError(m["cause"]))
             await engine.send_event("unheard", "k", {"said": m["kept"]})
             await engine.send_event("paid", m["eventkey"], {"said": m["event"]}, event_id=m["eventid"])
             shown = await engine.resolve("s1", "ask", m["option"], by="me", note=m["note"])
@@ -228,7 +232,7 @@ async def test_markers_are_nowhere_in_a_server(caplog):
             kept = key + raw.dump(key)
             assert not [what for what, text in m.items() if text.encode() in kept], key
         assert raw.exists(b"saga:meta")
-    for line in ("saga show s1", "step broken: the tool 'break_down'", "'stumbling' failed on"):
+    for line in ("saga show s1", "step broken: the tool 'break_down'", "'stumbling' failed on", "it failed"):
         assert any(line in each.getMessage() for each in caplog.records), line
     assert not [each for each in caplog.records if any(text in logged(each) for text in m.values())]
 
