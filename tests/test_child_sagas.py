@@ -16,6 +16,7 @@ from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace_file import read as read_trace
 from saga_engine.api.requests import require_no_events
 from saga_engine.errors import PlanInvalid, RuntimeUnsupported
+from saga_engine.runtime import children, resting
 from saga_engine.runtime.children import Family
 from tests.children import DONE, STUCK, WAIT, booking, kid, opened, plan, reaches
 
@@ -100,8 +101,9 @@ async def test_a_parent_waits_for_the_questions_of_an_undo(url: str) -> None:
 async def test_an_end_that_nobody_told_is_found(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends between the end of the child and the message to its parent: the next one looks at the child."""
 
-    async def nothing(family: Family, state: Any) -> None:
-        del family, state
+    async def nothing(family: Family, state: Any, epoch: int) -> bool:
+        del family, state, epoch
+        return False
 
     with monkeypatch.context() as patched:
         patched.setattr(Family, "tell", nothing)
@@ -111,6 +113,32 @@ async def test_an_end_that_nobody_told_is_found(url: str, monkeypatch: pytest.Mo
     async with opened(url) as engine:
         assert (await engine.resume_all())["p"].status == "COMPLETED"  # type: ignore[union-attr]
         assert DONE == [("book", 2), ("book", 3)]
+
+
+async def test_a_worker_tells_the_end_that_the_process_of_a_child_did_not(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends in that moment: a worker takes the child over, and the parent need not look by itself."""
+    told: list[str] = []
+    genuine = Family.tell
+
+    async def tell(family: Family, state: Any, epoch: int) -> bool:
+        told.append(state.saga_id)
+        return len(told) > 1 and await genuine(family, state, epoch)
+
+    monkeypatch.setattr(Family, "tell", tell)
+    monkeypatch.setattr(children, "_LOOK_MS", (86_400_000, 86_400_000))
+    monkeypatch.setattr(resting, "TELL_AGAIN_MS", 50)
+    async with opened(url) as engine:
+        worker = asyncio.create_task(engine.work())
+        await engine.submit(plan(kid(booking("a", 2)), booking(2, 3)), saga_id="p", detach=True)
+        await reaches(engine, "p", "COMPLETED")
+        queued = (await engine.store.work().overview()).timed
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+    assert told == ["p.trip"] * 2
+    assert DONE == [("book", 2), ("book", 3)]
+    assert queued == 0, "what is told is in no queue"
 
 
 async def test_two_workers_share_parents_and_children(url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from saga_engine import Coordinator, Sensitive, tool
 from saga_engine.errors import EventRefused, PlanInvalid
-from saga_engine.ports import Channel
+from saga_engine.ports import Channel, StoredEvent
 
 PAID = {
     "event": "paid",
@@ -60,6 +60,40 @@ async def test_the_payment_that_arrives_after_the_undo_is_refunded_once(tmp_path
             second.late_saga,
             late.late_saga,
         ]
+
+
+async def held(engine: Coordinator, key: str) -> None:
+    """An event whose sender died before it told the saga."""
+    event = StoredEvent("e", b'{"sum": 7}')
+    receipt = await engine.store.event_store().send(Channel("paid", key), event, keep_ms=3_600_000, most=9)
+    assert receipt.disposition == "held"
+
+
+async def test_an_event_that_was_held_when_its_wait_ended_goes_to_on_late_at_once(tmp_path: Path) -> None:
+    """The owner of the wait brings it there: no worker has to find it."""
+    async with Coordinator.open("memory://", refunds(tmp_path), on_escalation=()) as engine:
+        await engine.submit(plan(), saga_id="s")
+        await armed(engine)
+        await held(engine, "s")
+        assert (await engine.cancel("s")).status == "COMPENSATED"
+        async with asyncio.timeout(60):
+            while not (late := (await engine.search(tags=["late-event"])).sagas):  # noqa: ASYNC110 - of another task
+                await asyncio.sleep(0.005)
+        assert (await engine.wait(late[0].saga_id)).status == "COMPLETED"
+    assert (tmp_path / "refunds").read_text() == "7 $output.ada: {$key}\n"
+
+
+async def test_an_event_that_was_held_when_its_wait_ended_goes_to_the_next_wait_at_once() -> None:
+    """Without an ``on_late`` it is the next wait's, whose saga is told by the owner of the one that ended."""
+    body = {"steps": [{"step_id": 1, "wait": {"event": "paid", "key": "s"}}]}
+    async with Coordinator.open("memory://", on_escalation=()) as engine:
+        await engine.submit(body, saga_id="first")
+        await armed(engine)
+        second = await engine.submit(body, saga_id="second")
+        await held(engine, "s")
+        assert (await engine.cancel("first")).status == "COMPENSATED"
+        async with asyncio.timeout(60):
+            assert (await second.wait()).status == "COMPLETED"
 
 
 async def test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             spans=self._spans,
             on_wait=on_wait,
             begin_undo=self._begin_undo,
+            bring_event=self._bring_event,
             limits=limits,
         )
 

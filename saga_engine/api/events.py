@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from saga_engine.api.requests import submission_of
-from saga_engine.ports import ListedEvent, Store
+from saga_engine.ports import DueEvent, ListedEvent, Store
 from saga_engine.runtime.events import EventReceipt, Events
 from saga_engine.runtime.supervisor import Supervisor
 
@@ -74,6 +74,9 @@ class EventMethods:
 
     def _events(self, *, detach: bool = False) -> Events:
         return Events(self.store, self.supervisor, partial(self._begin_late, detach=detach))
+
+    async def _bring_event(self, due: DueEvent, queued: bool) -> None:
+        await self._events(detach=queued).bring(due)
 
     async def _begin_late(self, late: LatePlan, saga_id: str, *, detach: bool = False) -> None:
         """Begin the saga that handles an event which came too late. Raises as ``submit``."""

@@ -52,7 +52,7 @@ class Receipt(NamedTuple):
 
 
 class DueEvent(NamedTuple):
-    """An event that a saga has not settled for some time."""
+    """An event that is to be brought to the saga of a wait, or that is too late for it."""
 
     channel: Channel
     waiter: Waiter
@@ -104,11 +104,12 @@ class EventStore(Protocol):
 
     async def over(
         self, channel: Channel, waiter: Waiter, *, keep_ms: int, taken: str = "", about: bytes = b""
-    ) -> Waiter | None:
+    ) -> DueEvent | None:
         """A step waits no more, and its journal says so. ``taken`` is the event that ended the wait.
 
-        Another event that was held for it is given to the next wait, which is returned, or is late: then ``about`` is
-        for it. What comes after a wait that was registered, and of which this is said for the first time, is late, too.
+        Another event that was held for it is given to the next wait, or is late: then ``about`` is for it. It is
+        returned with the wait that has it now, or is too late for it; None: nothing is to be done about it. What comes
+        after a wait that was registered, and of which this is said for the first time, is late, too.
         """
         ...
 

@@ -204,10 +204,11 @@ class SealedEvents(_Verbs):
 
     async def over(
         self, channel: Channel, waiter: Waiter, *, keep_ms: int, taken: str = "", about: bytes = b""
-    ) -> Waiter | None:
+    ) -> DueEvent | None:
         """A step waits no more."""
         taken, about = self._id(channel, taken), self._seal_about(channel, about)
-        return await self._inner.over(self._channel(channel), waiter, keep_ms=keep_ms, taken=taken, about=about)
+        due = await self._inner.over(self._channel(channel), waiter, keep_ms=keep_ms, taken=taken, about=about)
+        return None if due is None else DueEvent(channel, due.waiter, self._clear_id(channel, due.event))
 
     async def arrived(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int, again_ms: int) -> None:
         """A step has an event, and waits for others."""

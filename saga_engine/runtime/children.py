@@ -2,8 +2,8 @@
 
 The record of the parent comes first; a child is started after it, and again by each new owner of the parent. That is
 the same child: its id and its identity follow from the parent's. Its end is posted to the parent by the process in
-which it ended. If that process dies first, the parent finds out: it looks at its children when it is taken over, and
-from time to time while it waits.
+which it ended. The same append queues it for a worker, which posts the end if that process dies first. Where no worker
+runs, the parent finds out: it looks at its children when it is taken over, and from time to time while it waits.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
-from saga_engine.ports import Head, Store
+from saga_engine.ports import DueEvent, Head, Store
 from saga_engine.runtime.journal import read_records, state_of
 
 _log = logger_of("saga_engine.children")
 
 #: A parent looks at its children so long after they have started, then after twice as long, up to the most.
 _LOOK_MS: Final = (60_000, 3_600_000)
+#: When a worker tells the end of a saga to its parent, if the process in which it ended has not.
+TELL_AGAIN_MS: Final = 5_000
 #: When a parent tries again what another process is just doing.
 _AGAIN_MS: Final = 2_000
 #: Errors that say nothing about a child: it is tried again.
@@ -58,6 +60,8 @@ _PASSING: Final = (StoreUnavailable, StoreRefused, LeaseLost, Interrupted)
 #: Begins the undo of a completed saga for the parent that waits for it, or finds it: the head of one that exists, or
 #: the end of one that has nothing to do. With True no caller waits for it.
 BeginUndo = Callable[[str, Parent, bool], Awaitable[Head | ChildEnd | None]]
+#: Brings an event to the saga of its wait, or to that of its ``on_late``, which workers drive if the last word says so.
+BringEvent = Callable[[DueEvent, bool], Awaitable[None]]
 
 
 class Sagas(Protocol):
@@ -89,9 +93,9 @@ class Sagas(Protocol):
 
 
 class Family:
-    """The child sagas of those that one process drives."""
+    """The child sagas of those that one process drives, and the events that these leave to others."""
 
-    __slots__ = ("_begin_undo", "_catalog", "_limits", "_sagas", "_store", "keep_ms")
+    __slots__ = ("_begin_undo", "_bring_event", "_catalog", "_limits", "_sagas", "_store", "keep_ms")
 
     def __init__(
         self,
@@ -101,8 +105,10 @@ class Family:
         limits: Limits,
         begin_undo: BeginUndo,
         *,
+        bring_event: BringEvent,
         keep_ms: int,
     ) -> None:
+        self._bring_event = bring_event
         self._store = store
         self._catalog = catalog
         self._sagas = sagas
@@ -142,19 +148,30 @@ class Family:
             return ChildEnd(about["saga"], "", error=ErrorInfo(error.code, error.message[:1000], retryable=False))
         return await self._continued(found, queued=queued) if isinstance(found, Head) else found
 
-    async def tell(self, state: State) -> None:
-        """Post the end of a saga to the one that waits for it. If that fails, the other finds out by itself."""
+    async def tell(self, state: State, epoch: int) -> bool:
+        """Post the end of a saga to the one that waits for it, and take the saga from the queue. False: not yet.
+
+        If this process dies before that, or the store is away, a worker does it again: the message is the same.
+        """
         parent = state.parent
         assert parent is not None
         message = Message(id=f"child:{state.saga_id}", kind="child", step=parent.step, end=end_of(state))
         try:
-            await self._store.post(parent.saga, encode_message(message), spare_ms=0)
-        except SagaNotFound:
-            _log.info("saga %s, which waited for saga %s, is gone", parent.saga, state.saga_id)
+            try:
+                await self._store.post(parent.saga, encode_message(message), spare_ms=0)
+            except SagaNotFound:
+                _log.info("saga %s, which waited for saga %s, is gone", parent.saga, state.saga_id)
+            else:
+                self._sagas.notify(parent.saga)
+            await self._store.release(state.saga_id, epoch)
         except (StoreUnavailable, StoreRefused) as error:
-            _log.warning("saga %s is not told yet that saga %s has ended: %s", parent.saga, state.saga_id, error)
-        else:
-            self._sagas.notify(parent.saga)
+            _log.warning("saga %s is told later that saga %s has ended: %s", parent.saga, state.saga_id, error)
+            return False
+        return True
+
+    async def bring(self, due: DueEvent, *, queued: bool) -> None:
+        """Bring an event that was held for a wait which is over to where it belongs now."""
+        await self._bring_event(due, queued)
 
     async def _new(self, state: State, index: int, saga_id: str, *, queued: bool) -> ChildEnd | None:
         if self._sagas.find(saga_id) is not None:

@@ -46,7 +46,7 @@ from saga_engine.loggers import logger_of
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.children import Children, Family
 from saga_engine.runtime.defect_reports import tell_defect
-from saga_engine.runtime.due_times import queued_again, told_in_head
+from saga_engine.runtime.due_times import told_in_head
 from saga_engine.runtime.index_changes import IndexChanges
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.listening import Listening
@@ -425,7 +425,7 @@ class SagaDriver(Resting):
         )
         kept = self._kept or bool(self._images.waiting) or (self._trials.active and self._trials.holds(self))
         stays = final or kept or (self._rest_ms is None and not resting)
-        due_ms = 0 if stays else self._due_ms(resting=resting)
+        due_ms = self._told_until_ms() if final else 0 if stays else self._due_ms(resting=resting)
         release = final or due_ms > 0 or (resting and not (self._tasks or kept))
         entry = Entry(
             state.saga_id,
@@ -462,19 +462,6 @@ class SagaDriver(Resting):
             self.journalled = None
         if self._link is not None:
             self._link.on_durable(records)
-
-    def _due_ms(self, *, resting: bool) -> int:
-        """When a saga that this append releases needs a worker; 0: it is not released, or never needs one."""
-        if self._tasks or self._images.waiting:
-            return 0
-        if resting:
-            return self._in_store(queued_again(self.state, self._decided_at))
-        if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
-            return 0
-        if any(wait.on in ("event", "child") for wait in self.state.waits.values()):
-            return 0  # the store has to know of the wait first, or the child has to be started
-        due_ms = self.state.next_due(self._decided_at)
-        return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
 
     def _in_store(self, due_ms: int) -> int:
         return due_ms and self._clock.in_store(due_ms, self._decided_at)

@@ -221,18 +221,20 @@ class Events:
         """Bring sagas the events that they have not settled: their senders, or their owners, ended first."""
         events = self._store.event_store()
         for due in await events.due(partitions, older_ms=_TELL_AGAIN_MS, limit=_TELL_AT_ONCE):
-            try:
-                receipt = await events.look(due.channel, due.event)
-                if receipt is None or receipt.waiter != due.waiter:
-                    continue
-                if receipt.disposition == "late" and receipt.about:
-                    await self._handle_late(due, receipt)
-                elif not await self._settled(due):
-                    await self._deliver(due, receipt)
-            except SagaError as error:
-                _log.warning(
-                    "event %s cannot be brought to saga %s yet: %s", quoted(due.event), due.waiter.saga_id, error
-                )
+            await self.bring(due)
+
+    async def bring(self, due: DueEvent) -> None:
+        """Bring an event to the saga of its wait, or begin that of its ``on_late``; if this fails, a worker does."""
+        try:
+            receipt = await self._store.event_store().look(due.channel, due.event)
+            if receipt is None or receipt.waiter != due.waiter:
+                return
+            if receipt.disposition == "late" and receipt.about:
+                await self._handle_late(due, receipt)
+            elif not await self._settled(due):
+                await self._deliver(due, receipt)
+        except SagaError as error:
+            _log.warning("event %s cannot be brought to saga %s yet: %s", quoted(due.event), due.waiter.saga_id, error)
 
     async def _handle_late(self, due: DueEvent, receipt: Receipt) -> bool:
         """Begin the saga that handles a late event, and then tell the store: a repeat begins no second one.

@@ -20,7 +20,7 @@ from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
 from saga_engine.core.steps.wait import INVALID, REPEATED, entry_of, schema_of
 from saga_engine.core.waits import Wait
-from saga_engine.ports import Channel, EventStore, Store, StoredEvent, Waiter
+from saga_engine.ports import Channel, DueEvent, EventStore, Store, StoredEvent, Waiter
 
 #: How long an event that nothing waits for is kept, and the id of any event is known.
 EVENT_KEEP_MS: Final = 7 * 86_400_000
@@ -39,7 +39,7 @@ class Spot(NamedTuple):
 class Listening:
     """What one driver has told the store about the waits of its saga."""
 
-    __slots__ = ("_held", "_open", "_refused", "_state", "_store", "_told", "task")
+    __slots__ = ("_held", "_open", "_refused", "_state", "_store", "_told", "moved", "task")
 
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
@@ -52,6 +52,8 @@ class Listening:
         self._refused: list[tuple[Message, str]] = []
         #: Events that the store holds for the saga, and that it has not answered.
         self._held: list[Message] = []
+        #: Events that were held for waits which are over, with what they are for now.
+        self.moved: list[DueEvent] = []
         #: While calls are made, the store is told beside them.
         self.task: asyncio.Task[None] | None = None
 
@@ -121,8 +123,7 @@ class Listening:
         for message, code, spot, left in told:
             await self._tell(events, message, code, spot, left)
         for spot, left in over:
-            waiter = self._waiter(spot)
-            await events.over(spot.channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+            await self._over(events, spot, self._waiter(spot), left)
             self._open.discard(spot)
             self._told.pop(spot, None)
         for spot, source, schema, again_ms in new:
@@ -142,7 +143,12 @@ class Listening:
         if code == INVALID:
             await events.refuse(spot.channel, waiter, message.id, keep_ms=EVENT_KEEP_MS)
         else:
-            await events.over(spot.channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+            await self._over(events, spot, waiter, left)
+
+    async def _over(self, events: EventStore, spot: Spot, waiter: Waiter, left: Left) -> None:
+        due = await events.over(spot.channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
+        if due is not None:
+            self.moved.append(due)
 
     def _wanted(self) -> dict[Spot, str]:
         """What the store is to know: the events that are awaited, with the ids of those that came."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import Interrupted, LeaseLost, StoreRefused, StoreUnavailable
 from saga_engine.loggers import logger_of
-from saga_engine.runtime.children import Children
-from saga_engine.runtime.due_times import AT_ONCE
+from saga_engine.runtime.children import TELL_AGAIN_MS, Children
+from saga_engine.runtime.due_times import AT_ONCE, queued_again
 from saga_engine.runtime.listening import Listening
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import Store
     from saga_engine.runtime.children import Family
     from saga_engine.runtime.link import Link
+    from saga_engine.runtime.pending_images import PendingImages
 
 _log = logger_of("saga_engine.driver")
 
@@ -46,6 +47,7 @@ class Resting:
         stopping: bool
         _decided_at: int
         _family: Family | None
+        _images: PendingImages
         _link: Link | None
         _messages: bool
         _outcomes: Sequence[Any]
@@ -132,6 +134,7 @@ class Resting:
             )
         else:
             await listening.settle()
+            await self._bring(listening)
 
     async def _settle_waits(self) -> None:
         """The saga is no longer ours: whatever comes of this, its journal says what became of its waits."""
@@ -140,15 +143,40 @@ class Resting:
                 await asyncio.wait([self._listening.task])
             await self._listen_apart(self._listening)
         if self.state.parent is not None and self._family is not None and self.state.status in SAGA_FINAL:
-            await self._family.tell(self.state)
+            await self._family.tell(self.state, self.state.epoch)
 
     async def _listen_apart(self, listening: Listening) -> None:
         try:
             await listening.settle()
+            await self._bring(listening)
         except (StoreUnavailable, StoreRefused) as error:
             _log.info("the waits of saga %s are not settled yet: %s", self.state.saga_id, error)
         else:
             self.rouse()
+
+    def _due_ms(self, *, resting: bool) -> int:
+        """When a saga that this append releases needs a worker; 0: it is not released, or never needs one."""
+        if self._tasks or self._images.waiting:
+            return 0
+        if resting:
+            return self._in_store(queued_again(self.state, self._decided_at))
+        if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
+            return 0
+        if any(wait.on in ("event", "child") for wait in self.state.waits.values()):
+            return 0  # the store has to know of the wait first, or the child has to be started
+        due_ms = self.state.next_due(self._decided_at)
+        return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
+
+    def _told_until_ms(self) -> int:
+        """When a worker tells the parent of a saga that ends now, if this process does not; 0: it has none."""
+        return self._in_store(self._decided_at + TELL_AGAIN_MS) if self.state.parent is not None else 0
+
+    async def _bring(self, listening: Listening) -> None:
+        """What was held for waits that are over goes at once to where it belongs now."""
+        moved, listening.moved = listening.moved, []
+        if self._family is not None:
+            for due in moved:
+                await self._family.bring(due, queued=self._rest_ms is not None)
 
     def _may_leave(self) -> bool:
         """Whether a saga for which nobody waits here waits for an event, another saga or a distant time."""

@@ -39,7 +39,7 @@ from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools, Tracing
 from saga_engine.runtime.audit import Audit
-from saga_engine.runtime.children import BeginUndo, Family
+from saga_engine.runtime.children import BeginUndo, BringEvent, Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
@@ -67,7 +67,8 @@ class Supervisor:
 
     ``keep_ms``: how long finished sagas are kept, and ``expire``: whether they then expire by themselves. ``room``: how
     many sagas of a partition may wait for a worker, 0: unlimited. ``on_wait(saga_id, owner, seconds)`` is called when a
-    take-over has to wait. ``begin_undo`` undoes a child that has completed.
+    take-over has to wait. ``begin_undo`` undoes a child that has completed. ``bring_event`` brings an event that was
+    held for a wait which is over to where it belongs now.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Supervisor:
         spans: Tracing | None = None,
         on_wait: Callable[[str, str, float], None] | None,
         begin_undo: BeginUndo,
+        bring_event: BringEvent,
         limits: Limits = NO_LIMITS,
     ) -> None:
         self.clock = clock
@@ -133,7 +135,7 @@ class Supervisor:
             performer=self._performer_for,
             stopping=self._stopping,
             on_wait=on_wait,
-            family=Family(store, tools, self, limits, begin_undo, keep_ms=keep_ms),
+            family=Family(store, tools, self, limits, begin_undo, bring_event=bring_event, keep_ms=keep_ms),
             rests_on=self.resumptions.rests_on,
         )
 

@@ -22,7 +22,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.masking import masked_records
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
+from saga_engine.core.records import AnyRecord, SagaCompensated, SagaCompleted, SagaResumed, SagaStarted, SagaWaived
 from saga_engine.core.report import summary
 from saga_engine.core.search_terms import terms_of
 from saga_engine.core.state import State
@@ -60,6 +60,7 @@ _RETRY_REFUSED_MS = (5_000, 600_000)
 _NEXT_SUSPECT_MS = 500
 #: For a longer wait for a timer, a saga from the queue returns there.
 _REST_MS = 2_000
+_ENDS = frozenset({SagaCompleted, SagaCompensated, SagaWaived})
 
 
 class FromSubmission(NamedTuple):
@@ -316,6 +317,8 @@ class TakeOver:
                 raise lost(saga_id)
             data = data or await self.store.read(saga_id)
             records = await decoded(self.store, saga_id, data)
+            if _has_ended(records):
+                return await self._tell_parent(state_of(records), epoch)
             state = drivable(saga_id, records, self.tools)
             await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
@@ -338,6 +341,14 @@ class TakeOver:
             self.suspect = driver
             self.suspect_until_s = asyncio.get_running_loop().time() + DRAIN_S + TRIAL_S
         return driver, first
+
+    async def _tell_parent(self, state: State, epoch: int) -> SagaResult:
+        """The process in which a child ended has died before it told the parent."""
+        if state.parent is None:
+            return await self._leave(state, epoch, 0)
+        if not await self.family.tell(state, epoch):
+            await self.pending.release(state.saga_id, epoch, AT_ONCE)
+        return SagaResult(state)
 
     def _tries_another(self, saga_id: str) -> bool:
         """Whether another saga is tried here: not for as long as it is driven, but until its suspects have an outcome.
@@ -454,3 +465,8 @@ class TakeOver:
 def _who(owner: str) -> str:
     known = parse(owner)
     return owner if known is None else f"pid {known.pid} on {known.host}"
+
+
+def _has_ended(records: Sequence[AnyRecord]) -> bool:
+    """Whether a journal has an end; who owns its effects may be written after it."""
+    return any(type(record) in _ENDS for record in reversed(records))

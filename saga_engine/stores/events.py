@@ -61,9 +61,10 @@ class RedisEvents:
 
     async def over(
         self, channel: Channel, waiter: Waiter, *, keep_ms: int, taken: str = "", about: bytes = b""
-    ) -> Waiter | None:
-        """A step waits no more; returns the wait that has its event now."""
-        return _waiter(await self._run("over", channel, keep_ms, _name(waiter), taken, "", about))
+    ) -> DueEvent | None:
+        """A step waits no more; returns the event that was held for it, and what it is to be brought to."""
+        found = await self._run("over", channel, keep_ms, _name(waiter), taken, "", about)
+        return DueEvent(channel, Waiter(*msgspec.json.decode(found[0])), _text(found[1])) if found else None
 
     async def refuse(self, channel: Channel, waiter: Waiter, event: str, *, keep_ms: int) -> None:
         """An event that was held for a wait does not fit."""

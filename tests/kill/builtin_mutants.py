@@ -11,8 +11,8 @@ MUTANTS: dict[str, Mutant] = {
     # Whoever sent the event never learns that it was taken.
     "keep from the store that a wait is over": rewrite(
         (
-            'return _waiter(await self._run("over", channel, keep_ms, _name(waiter), taken, "", about))',
-            "return None",
+            'found = await self._run("over", channel, keep_ms, _name(waiter), taken, "", about)',
+            "found = None",
         )
     ),
 }

@@ -346,6 +346,18 @@ OF_CALLS = [
         (("    if not head.owner and head.summary and ", "    if False and "),),
     ),
     Mutation(
+        "tests/test_child_sagas.py::test_a_worker_tells_the_end_that_the_process_of_a_child_did_not",
+        "the end of a child is in no queue",
+        (("self._told_until_ms() if final else 0", "0 if final else 0"),),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/test_late_events.py::test_an_event_that_was_held_when_its_wait_ended_goes_to_on_late_at_once",
+        "an event that was held for a wait that is over is left to a worker",
+        (("            for due in moved:\n", "            for due in ():\n"),),
+        hangs=True,
+    ),
+    Mutation(
         "tests/test_child_sagas.py::test_what_a_child_leaves_is_in_the_report_of_its_parent",
         "what a child left is no remainder",
         (("        if step.left and state.backward:\n", "        if False:\n"),),

@@ -19,6 +19,7 @@
 --       'forget', what the names of a saga's waits begin with
 -- Reply of 'send' and 'address' {1 known or 0, what became of it, wait, payload, about}
 --          'register' and 'look' {event, payload} or likewise
+--          'over' {the wait that has the event which it held, or whose late one it is, event}
 --
 -- LAWS
 -- 1. An id is accepted once: a repeat changes nothing, and learns what became of the first one.
@@ -203,7 +204,7 @@ end
 function verbs.over()
   local wait, taken, refused, about = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
   local event = call('HGET', box, 'h:' .. wait)
-  local again = ''
+  local again = {}
   for _, pair in ipairs({{taken, 'taken\n'}, {refused, 'refused\n'}}) do
     local known, by = state_of(pair[1])
     if pair[1] ~= '' and (known == 'held' or known == 'late') and by == wait then
@@ -226,7 +227,11 @@ function verbs.over()
       if call('HEXISTS', box, 'm:' .. event) == 1 then
         too_late(event, wait, about)
       else
-        again = give(event) or ''
+        give(event)
+      end
+      local word, theirs = state_of(event)
+      if word == 'held' or call('HEXISTS', box, 'l:' .. event) == 1 then
+        again = {theirs, event}
       end
     end
   end

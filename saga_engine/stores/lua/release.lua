@@ -3,8 +3,10 @@
 -- KEYS  head
 -- ARGV  epoch, due_ms: when it needs a worker (0: never)
 --
--- LAW  Messages that came while it was owned were left to the owner, who has not read them: a worker does. At once if
---      the saga was released without a time; soon if it has one, whose reason may hold for the messages as well.
+-- LAWS
+-- 1. A saga that has ended and was queued, because its parent is to be told, is taken out of the queue.
+-- 2. Messages that came while it was owned were left to the owner, who has not read them: a worker does. At once if
+--    the saga was released without a time; soon if it has one, whose reason may hold for the messages as well.
 
 local SOON_MS = 5000
 
@@ -22,5 +24,8 @@ if found[1] == ARGV[1] and found[2] ~= '' then
   else
     redis.call('HSET', KEYS[1], 'idle', '1') -- on purpose: `sweep` does not count it as orphaned
   end
+elseif found[1] == ARGV[1] and FINAL[found[3]] then
+  local tag, id = parts(KEYS[1])
+  redis.call('ZREM', tag .. 'due', id)
 end
 return 0

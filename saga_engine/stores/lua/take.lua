@@ -8,7 +8,8 @@
 -- LAWS
 -- 1. The ids of the taken sagas are kept under the nonce, longer than any caller waits for an answer. A repeat with it
 --    after a lost reply gets the same sagas, if they are still ours: we own no saga without knowing it.
--- 2. A member of `due` that has ended, is gone, or is owned under a valid lease is wrong: this script removes it.
+-- 2. A member of `due` that is gone, or is owned under a valid lease, is wrong: this script removes it. One that has
+--    ended is there because its parent is to be told.
 -- 3. A saga with damaged keys cannot run: it is removed from the queue, and the others are served.
 -- 4. A key of a partition that has a wrong type is an error before any write: it is mended, and the call is repeated.
 
@@ -82,7 +83,7 @@ for _, due in ipairs(KEYS) do
       local head = tag .. 'head:' .. id
       local found = readable(tag, id)
       call('ZREM', due, id)
-      if found and not FINAL[found[2]] and ttl_of(tag, found[1]) == 0 then
+      if found and ttl_of(tag, found[1]) == 0 then
         if found[1] ~= '' then
           redis.pcall('SREM', tag .. 'wake:' .. found[1], id)
         end
