@@ -423,6 +423,31 @@ class CallFailed(SagaError):
         return str(self.context.get("error_code", ""))
 
 
+class CallInvalid(CallFailed):
+    """A call of a session cannot be made as the agent wrote it: ``problems`` lists why. Nothing was recorded or called.
+
+    A tool that is not there, params that do not fit it, or that are no JSON object: a model can mend that.
+    """
+
+    code = "call-invalid"
+
+    problems: Sequence[Problem] = ()
+
+    @classmethod
+    def of(cls, tool: str, problems: Sequence[Problem], hint: str = "") -> CallInvalid:
+        """The error of a call of ``tool``."""
+        said = "; ".join(f"{each.path}: {each.message}" for each in problems[:_MAX_SHOWN])
+        more = f" and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
+        first = problems[0]
+        made = cls(f"{tool}: {said}{more}", hint=hint or first.hint or None, error_code=first.code, tool=tool)
+        made.problems = list(problems)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error with all its problems."""
+        return super().to_dict() | {"problems": [problem.to_dict() for problem in self.problems]}
+
+
 class CallBlocked(CallFailed):
     """The policy, or the operator whom it asked, refused a call of a session. Nothing was called."""
 

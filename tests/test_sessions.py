@@ -11,13 +11,13 @@ from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.errors import (
     CallBlocked,
     CallFailed,
+    CallInvalid,
     LeaseHeld,
     NeedsPerson,
     PlanInvalid,
     SagaExists,
     SessionDiverged,
     SessionEnded,
-    ToolMissing,
 )
 from saga_engine.runtime.session import Savepoint
 
@@ -174,13 +174,46 @@ async def test_a_write_without_an_undo_must_be_meant() -> None:
     assert LOG == ["send x", "book hotel", "unbook hotel"]
 
 
+async def test_what_a_model_does_wrong_is_told_to_the_model_and_ends_nothing() -> None:
+    """Each mistake is a ``CallFailed`` with what to mend; the loop goes on, and what was done stays done."""
+    mistakes: list[tuple[Any, Any]] = [
+        ("book", {"what": 1}),
+        ("book", '{"what": "hotel"}'),
+        ("book", ["hotel"]),
+        ("book", {"what": float("nan")}),
+        ("boook", {"what": "hotel"}),
+    ]
+    told = []
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        async with engine.session("s") as s:
+            await s.call(book, what="flight")
+            for name, arguments in mistakes:
+                with pytest.raises(CallFailed) as error:
+                    await s.call(name, arguments)
+                (problem,) = error.value.to_dict()["problems"]
+                told.append((error.value.error_code, problem["path"], error.value.hint))
+            await s.call(book, what="hotel")
+        assert (await engine.show("s")).status == "COMPLETED"
+    assert LOG == ["book flight", "book hotel"]
+    assert [each[:2] for each in told] == [
+        ("params-invalid", "$.params.what"),
+        ("params-no-object", "$.params"),
+        ("params-no-object", "$.params"),
+        ("value-not-json", "$.params.what"),
+        ("tool-missing", "$"),
+    ]
+    assert told[1][2] == "read the text of the arguments first: json.loads(arguments)"
+    assert told[4][2] == "did you mean 'book'?"
+
+
 async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:
     """Unknown tools, invented params, unknown undos and paths that are none: nothing is journalled."""
     async with Coordinator.open("memory://", TOOLS) as engine, engine.session("s") as s:
-        with pytest.raises(ToolMissing):
+        with pytest.raises(CallInvalid, match="no tool is called nope"):
             await s.call("nope")
-        with pytest.raises(PlanInvalid):
+        with pytest.raises(CallInvalid) as mistake:
             await s.call(book, what=1, colour="red")
+        assert {each["code"] for each in mistake.value.to_dict()["problems"]} == {"params-invalid"}
         with pytest.raises(PlanInvalid):
             await s.call(book, what="x", undo="nobody")
         with pytest.raises(PlanInvalid, match="called without its parameters"):

@@ -24,7 +24,7 @@ from saga_engine.adapters.results import (
     shown_result,
 )
 from saga_engine.adapters.tool_adapter import FailedChecks, declared, require_known, specs, words
-from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolError, ToolInvalid
+from saga_engine.errors import CallFailed, CallInvalid, PlanInvalid, SagaError, SettingInvalid, ToolError, ToolInvalid
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.runtime.session import Session
 from saga_engine.tools.decorator import AnyTool
@@ -139,5 +139,6 @@ def _for_the_model(error: SagaError) -> Exception:
     told = words(error)
     if told is None:
         return error
-    again = isinstance(error, PlanInvalid) or (isinstance(error, CallFailed) and error.error_code == _RETRY)
+    mends = isinstance(error, PlanInvalid | CallInvalid)
+    again = mends or (isinstance(error, CallFailed) and error.error_code == _RETRY)
     return ModelRetry(told) if again else ToolFailed(told)

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from saga_engine.adapters.results import ERROR_CHARS
-from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolMissing, ValueNotJson
+from saga_engine.errors import (
+    CallFailed,
+    CallInvalid,
+    PlanInvalid,
+    SagaError,
+    SettingInvalid,
+    ToolMissing,
+    ValueNotJson,
+)
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec, only_helpers
 from saga_engine.runtime.session_calls import name_of
 from saga_engine.tools.decorator import AnyTool, FailedCheck, Tool
@@ -47,6 +55,8 @@ def words(error: SagaError) -> str | None:
     if isinstance(error, PlanInvalid):
         if any(problem.code != "params-invalid" for problem in error.problems):
             return None  # a tool without an undo is its author's error
+        return _short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
+    if isinstance(error, CallInvalid):
         return _short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
     return _short(f"{error.message} ({error.hint})" if error.hint else error.message)
 

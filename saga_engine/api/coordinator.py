@@ -14,6 +14,7 @@ from saga_engine.api.erasing import erase
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
 from saga_engine.api.governing import SettingsChoice, governing
+from saga_engine.api.opening import opening
 from saga_engine.api.plans import Registration, advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
@@ -152,7 +153,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         )
 
     @classmethod
-    @asynccontextmanager
+    @opening
     async def open(
         cls,
         store: str | Store = "embedded://.saga",

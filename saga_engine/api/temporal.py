@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.governing import SettingsChoice, governing
+from saga_engine.api.opening import opening
 from saga_engine.api.plans import advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
@@ -161,7 +162,7 @@ class TemporalCoordinator(Unsupported):
         self.limits: Limits = NO_LIMITS
 
     @classmethod
-    @asynccontextmanager
+    @opening
     async def open(
         cls,
         runtime: str = DEFAULT_RUNTIME,

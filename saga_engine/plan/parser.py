@@ -19,6 +19,8 @@ from saga_engine.plan.values import cut, plain
 
 # Possessive, and satisfied by the end of the text: each character is visited once, whatever the text.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+#: One fence around the whole text. Possessive: each character is visited once.
+_FENCED = re.compile(r"\s*+```(?:json|JSON)?[ \t]*+\r?\n(\s*+\{.*\})\s*```\s*", re.DOTALL)
 _EXCERPT_CHARS = 40
 _FILE_HINT = "pass the path of a JSON file; JSON text begins with '{'"
 _BRACKETS = re.compile(r"[\[\]{}]")
@@ -30,10 +32,12 @@ Source = Mapping[str, Any] | str | bytes | Path
 def read_source(source: Source) -> dict[str, Any]:
     """The plan as a plain JSON object. A ``str`` is JSON if it starts with ``{``, else the path of a file.
 
-    Raises ``PlanInvalid``.
+    JSON in a fence of Markdown, as models write it, is read as well. Raises ``PlanInvalid``.
     """
     if isinstance(source, Mapping):
         return _from_mapping(source)
+    if isinstance(source, str) and (fenced := _FENCED.fullmatch(source)) is not None:
+        source = fenced[1]
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("{"):
         return _from_text(source)
     if isinstance(source, str | Path):

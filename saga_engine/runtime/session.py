@@ -160,10 +160,10 @@ class Session(SessionSteps):
         """Call a tool and return its output; ``params`` and keyword arguments are its params.
 
         ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
-        deliberately. Raises ``CallFailed`` (not done), ``CallBlocked`` (the policy), ``NeedsPerson``,
-        ``SessionDiverged``, ``SessionEnded``, ``ToolMissing``, ``ValueNotJson``, or ``PlanInvalid``.
+        deliberately. Raises ``CallFailed`` (not done; ``CallInvalid``: it cannot be made so), ``CallBlocked`` (the
+        policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, or ``PlanInvalid`` (its undo).
         """
-        values = {**(params or {}), **named}
+        values = {**params, **named} if isinstance(params, Mapping) else named if params is None else params
         return (
             await self.numbered_call(tool, values, undo=undo, irreversible=irreversible, timeout_s=timeout_s)
         ).output
@@ -178,7 +178,7 @@ class Session(SessionSteps):
         timeout_s: float | None = None,
     ) -> NumberedOutput:
         """``call``, and the key of its step beside its output."""
-        undoes = undo is None and self._takes_back(name_of(tool), params)
+        undoes = undo is None and isinstance(params, Mapping) and self._takes_back(name_of(tool), params)
         irreversible = irreversible or undoes  # it needs no undo of its own
         record = call_record(self.catalog, name_of(tool), params, undo, irreversible=irreversible, timeout_s=timeout_s)
         key = await self._placed(record)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from saga_engine.core import transitions as t
 from saga_engine.errors import (
+    CallInvalid,
     Interrupted,
     JournalConflict,
     LeaseHeld,
@@ -46,7 +47,9 @@ def _leaves_open(error: BaseException) -> bool:
     """Whether the error says nothing about the agent's work; a group of errors does not if none in it does."""
     if isinstance(error, BaseExceptionGroup):
         return all(_leaves_open(inner) for inner in error.exceptions)
-    return isinstance(error, _LEAVES_OPEN)
+    # A program whose tools are not all there has done nothing wrong.
+    missing = isinstance(error, CallInvalid) and error.error_code == "tool-missing"
+    return missing or isinstance(error, _LEAVES_OPEN)
 
 
 async def _keep_diverged(session: Session, error: BaseException) -> None:

@@ -15,14 +15,23 @@ from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
-from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, SessionEnded, ToolMissing
+from saga_engine.errors import (
+    CallBlocked,
+    CallFailed,
+    CallInvalid,
+    NeedsPerson,
+    PlanInvalid,
+    Problem,
+    SessionEnded,
+    ValueNotJson,
+)
 from saga_engine.execution.result import SagaResult
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledRollback
 from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-from saga_engine.plan.values import cut, digest, json_path, plain
+from saga_engine.plan.values import cut, digest, json_path, plain, printable
 from saga_engine.plan.which_undo import UndoOf, lacking, registered_undo
 
 
@@ -147,18 +156,19 @@ def call_record(
     irreversible: bool,
     timeout_s: float | None,
 ) -> r.CallAdded:
-    """The record of a call, without its position. Raises ``ToolMissing``, ``PlanInvalid``, ``ValueNotJson``."""
+    """The record of a call, without its position. Raises ``CallInvalid`` and ``PlanInvalid``.
+
+    ``CallInvalid`` is the agent's mistake, which a model can mend; an undo that does not fit is its author's.
+    """
     spec = catalog.spec(name)
     if spec is None:
-        raise ToolMissing(
-            f"no tool is called {name!r} here",
-            hint="register it with the coordinator, or wrap it with session.tool",
-            tool=name,
-        )
-    values: dict[str, Any] = plain(dict(params))
+        raise CallInvalid.of(printable(name, 80), [_no_tool(catalog, name)])
+    values = _values(spec.name, params)
     problems = [
         Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)
     ]
+    if problems:
+        raise CallInvalid.of(name, problems, "mend the params and call it again")
     meant = None if spec.effect == "read" else _undo_of(undo, spec)
     undo_tool = None if meant is None else meant.tool
     then = [] if meant is None else [dict(call) for call in meant.then or ()]
@@ -203,6 +213,31 @@ def call_record(
     )
     _require_bound(made, catalog)
     return made
+
+
+def _no_tool(catalog: ToolCatalog, name: str) -> Problem:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, catalog.names(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "register it with the coordinator, or wrap it with session.tool"
+    return Problem("tool-missing", "$", f"no tool is called {printable(name, 80)} here", hint)
+
+
+def _values(name: str, params: Any) -> dict[str, Any]:
+    """The params of a call as plain JSON. Raises ``CallInvalid``, also for a text: nothing is coerced."""
+    if not isinstance(params, Mapping):
+        if isinstance(params, str | bytes):
+            what, hint = "a text and not an object", "read the text of the arguments first: json.loads(arguments)"
+        else:
+            what, hint = f"{type(params).__name__} and no object", "give the params by their names"
+        raise CallInvalid.of(name, [Problem("params-no-object", "$.params", f"the params are {what}", hint)])
+    try:
+        values: dict[str, Any] = plain(dict(params))
+    except ValueNotJson as error:
+        where = str(error.context.get("path", "$"))
+        problem = Problem("value-not-json", f"$.params{where[1:]}", error.message, error.hint or "")
+        raise CallInvalid.of(name, [problem]) from error
+    return values
 
 
 def _require_bound(made: r.CallAdded, catalog: ToolCatalog) -> None:
