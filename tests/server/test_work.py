@@ -73,7 +73,7 @@ async def test_what_waits_for_somebody_ends_with_its_caller(what: str) -> None:
 async def test_checks_and_simulations_are_counted() -> None:
     """A token that has as many as it may is refused; another one is served."""
     async with Coordinator.open("memory://", TOOLS, durability="relaxed") as engine, serving(engine) as server:
-        one, other = await server.api("read"), await server.api("read", name="Bob")
+        one, other = await server.api("read", "submit"), await server.api("read", name="Bob")
         identity = await server.desk.tokens.identity(one.headers["authorization"].removeprefix("Bearer "))
         assert identity is not None
         with ExitStack() as held:
@@ -82,6 +82,9 @@ async def test_checks_and_simulations_are_counted() -> None:
             for path in ("/v1/simulate", "/v1/check"):
                 refused = await one("POST", path, {"plan": BOOK})
                 assert (refused.status_code, refused.json()["code"]) == (429, "quota-exceeded")
+            large = {"steps": [*BOOK["steps"], {**BOOK["steps"][0], "step_id": 2, "params": {"item": "x" * 300_000}}]}
+            assert (await one("POST", "/v1/sagas", {"plan": large})).status_code == 429
+            assert (await one("POST", "/v1/sagas", {"plan": BOOK})).status_code == 202
             assert (await other.post("/v1/simulate", {"plan": BOOK}, status=200))["clean"] is True
         assert (await one.post("/v1/check", {"plan": BOOK}, status=200))["valid"] is True
 
