@@ -54,19 +54,7 @@ def open_store(
     replicas = replicas_of(durability)
     if patience_s <= 0:
         raise SettingInvalid("the store's patience must be more than 0 seconds", patience_s=patience_s)
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        raise StoreUrlInvalid("the store's address has no scheme", hint=_SCHEMES_HINT)
-    address, _, query = rest.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
-    options = dict(pairs)
-    if len(options) != len(pairs):
-        raise StoreUrlInvalid("the store's address has an option twice", hint="write each option once")
-    namespace = options.pop("namespace", "saga")
-    if not _NAMESPACE.fullmatch(namespace):
-        raise StoreUrlInvalid(
-            f"{namespace!r} is no namespace", hint="use 1 to 32 letters, digits, '-' and '_'", namespace=namespace
-        )
+    scheme, address, options, namespace = parts_of(url)
     shared: dict[str, Any] = {"namespace": namespace, "durability": durability, "patience_s": patience_s}
     if scheme not in ("embedded", "memory"):
         _demand_encoded(scheme, address, options)
@@ -88,6 +76,24 @@ def open_store(
     if scheme in ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
         return _several(scheme, address, options, shared)
     raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
+
+
+def parts_of(url: str) -> tuple[str, str, dict[str, str], str]:
+    """The scheme, the address, the other options and the namespace of a store's URL. Raises ``StoreUrlInvalid``."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise StoreUrlInvalid("the store's address has no scheme", hint=_SCHEMES_HINT)
+    address, _, query = rest.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) != len(pairs):
+        raise StoreUrlInvalid("the store's address has an option twice", hint="write each option once")
+    namespace = options.pop("namespace", "saga")
+    if not _NAMESPACE.fullmatch(namespace):
+        raise StoreUrlInvalid(
+            f"{namespace!r} is no namespace", hint="use 1 to 32 letters, digits, '-' and '_'", namespace=namespace
+        )
+    return scheme, address, options, namespace
 
 
 def _demand_encoded(scheme: str, address: str, options: dict[str, str]) -> None:

@@ -61,6 +61,9 @@ def test_looking_leaves_nothing_behind(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert cli("trace", "export", "--all").code == 0
     assert cli("tools", "--stats", "--tools", str(TOOLS), "--json").code == 0
     assert cli("list", "--store", "embedded://other?namespace=x", "--json").json["sagas"] == []
+    for wrong in ("embedded://other?namespace=", ".saga?namespace=x", "embedded://other?namespace=x&namespace=y"):
+        refused = cli("list", "--store", wrong)
+        assert "store-url-invalid" in refused.err, wrong
     monkeypatch.chdir(cli.folder)
     assert complete("x") == []
     assert list(cli.folder.iterdir()) == []
