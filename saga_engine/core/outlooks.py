@@ -20,11 +20,13 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD, Direction
 from saga_engine.core.evolve import evolve
-from saga_engine.core.state import State
+from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import OpenQuestion, Place, Proposal, Replanning
 from saga_engine.core.steps import ask
+from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.diagram import undo_text
+from saga_engine.plan.undo_calls import undo_call, undo_places
 from saga_engine.plan.values import canonical, cut, printable
 
 #: How many entries of a list an outlook names; ``more`` counts the others.
@@ -115,6 +117,21 @@ def _unsettled(state: State, compiled: CompiledStep) -> bool:
     if compiled.kind == "read" or not compiled.tool:
         return False
     return bool(step.forward.doubt) or step.status in (t.RUNNING, t.IN_DOUBT)
+
+
+def cannot_be_made(state: State, index: int) -> str:
+    """Why the undo of a step would be a question as things stand: a value that it binds is missing; else empty."""
+    whole = state.whole_rollback(index)
+    if whole is None:
+        return ""
+    try:
+        for place in undo_places(whole, StateScope(state)):
+            undo_call(whole, place, state.plan.steps[index].key, index).params.resolve(StateScope(state))
+    except BindingUnresolved as error:
+        return error.message
+    except JournalUnreadable:
+        return ""  # a large value is not at hand: nobody knows
+    return ""
 
 
 # --- of an answer ----------------------------------------------------------------------------------------------------

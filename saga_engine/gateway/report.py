@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
@@ -19,6 +20,7 @@ from saga_engine.plan.values import canonical, cut, printable
 #: Larger params are cut.
 _PARAMS_BYTES: Final = 300
 _ABOUT_CHARS: Final = 500
+_NO_UNDO: Final = "its tool has no undo: a model or an operator finds one"
 #: How many calls a list names, the latest first.
 _MOST: Final = 200
 
@@ -127,9 +129,15 @@ def preview_of(
     tools: ToolCatalog,
     *,
     since: int,
+    asks: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What a rollback would do now. The undo of a call is known by its tool; what it finds is not."""
-    made: dict[str, Any] = {"saga_id": saga_id, "would_undo": [], "would_remain": [], "unknown": []}
+    """What a rollback would do now. The undo of a call is known by its tool; what it finds is not.
+
+    ``asks``: why the undo of a call would be a question to an operator, by call. What was done before such a call is
+    undone once the operator has answered (``would_wait``).
+    """
+    lists = ("would_undo", "would_ask", "would_wait", "would_remain", "unknown")
+    made: dict[str, Any] = {"saga_id": saga_id, **{name: [] for name in lists}}
     steps = [] if body is None or body["session"] != "open" else body["steps"][since:]
     report = {} if body is None else body["report"]
     for each in sorted(steps, key=lambda step: (step["ended_ms"] or 0, step["step_id"]), reverse=True):
@@ -137,11 +145,15 @@ def preview_of(
         if kind == "unknown":
             made["unknown"].append(_called(each))
         elif kind == "stands" and each["kind"] != "irreversible" and spec is not None and (spec.undo or spec.semantic):
-            made["would_undo"].append({**_called(each), "undo": spec.undo or spec.semantic})
+            why = asks.get(str(each["step_id"]), "" if spec.undo else _NO_UNDO)
+            name = "would_ask" if why else "would_wait" if made["would_ask"] else "would_undo"
+            undo = {"why": printable(why, _ABOUT_CHARS)} if why else {"undo": spec.undo}
+            made[name].append({**_called(each), **undo})
         elif kind == "stands":
             made["would_remain"].append(_called(each))
     made |= _beside(body, earlier)
-    made["clean"] = not any(made[name] for name in ("would_remain", "unknown", "questions", "earlier"))
+    unclean = ("would_ask", "would_wait", "would_remain", "unknown", "questions", "earlier")
+    made["clean"] = not any(made[name] for name in unclean)
     return bounded(made, _MOST)
 
 

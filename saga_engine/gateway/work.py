@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from saga_engine.api import Coordinator
+from saga_engine.core.outlooks import cannot_be_made
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import (
     CallFailed,
@@ -41,9 +42,10 @@ from saga_engine.gateway.report import Report, named, preview_of, report_of, sta
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import digest
 from saga_engine.ports import Document, Head, Store
-from saga_engine.runtime.journal import output_of
+from saga_engine.runtime.journal import output_of, read_records, state_of
 from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import call_record
+from saga_engine.sources.mcp.helpers import ByHand
 
 _log = logger_of("saga_engine.gateway")
 
@@ -455,7 +457,24 @@ class Work:
         saga_id = await self.saga_id()
         calls = _place(to, saga_id)
         body, earlier = await self._found(saga_id), await self._earlier(saga_id)
-        return preview_of(saga_id, body, earlier.values(), self._coordinator.tools, since=calls or 0)
+        tools, asks = self._coordinator.tools, {} if body is None else await self._asks(saga_id)
+        return preview_of(saga_id, body, earlier.values(), tools, since=calls or 0, asks=asks)
+
+    async def _asks(self, saga_id: str) -> dict[str, str]:
+        """The calls whose undo an operator would be asked about, as far as that is known before, and why."""
+        tools = self._coordinator.tools
+        state = state_of(await read_records(self._coordinator.store, saga_id), tools)
+        found: dict[str, str] = {}
+        for compiled in state.plan.steps:
+            whole = state.whole_rollback(compiled.index)
+            if whole is None or state.steps[compiled.index].effect is None:
+                continue
+            tool = tools.get(whole.tool)
+            hand = tool is not None and isinstance(tool.function, ByHand)
+            why = f"{whole.tool} is done by hand" if hand else cannot_be_made(state, compiled.index)
+            if why:
+                found[str(compiled.step_id)] = why
+        return found
 
     async def end(self, policy: EndPolicy) -> None:
         """The agent is gone: apply the policy to what this process has worked on. Errors are logged."""

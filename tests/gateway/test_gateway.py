@@ -96,6 +96,26 @@ async def test_a_rollback_undoes_what_came_after_a_savepoint(world: World) -> No
         assert "session-ended" in await it.refused("saga_rollback", savepoint=point)
 
 
+async def test_a_preview_promises_what_a_rollback_can_do(world: World) -> None:
+    """An undo by hand is asked about, and what was done before it waits for the answer: neither 'would be undone'."""
+    tools = {**MANIFEST, "book": {**MANIFEST["book"], "undo": "by_hand"}}
+    hand = {"by_hand": {"by_hand": "call {guest}"}}
+    async with (
+        engine(server(world), server(world, "hand", tools=tools, helpers=hand)) as coordinator,
+        agent(coordinator) as it,
+    ):
+        for prefix, guest in (("inn", "Ann"), ("hand", "Bo"), ("inn", "Cy")):
+            await it.done(f"{prefix}__book", guest=guest)
+        preview = await it.done("saga_preview")
+        kinds = ("would_undo", "would_ask", "would_wait")
+        assert [[each["call"] for each in preview[kind]] for kind in kinds] == [["3"], ["2"], ["1"]]
+        assert (preview["would_ask"][0]["why"], preview["clean"]) == ("hand.by_hand is done by hand", False)
+        told = json.loads(await it.refused("saga_rollback"))
+        assert [each["call"] for each in told["undone"]] == ["3"]
+        assert [each["call"] for each in told["left"]] == ["2", "1"]
+        assert [each["call"] for each in told["questions"]] == ["2"]
+
+
 async def test_a_task_that_is_done_stays(world: World) -> None:
     """After saga_done a rollback finds nothing, and the next call begins another saga; nothing is begun in vain."""
     async with engine(server(world)) as coordinator, agent(coordinator) as it:

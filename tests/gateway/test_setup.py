@@ -15,7 +15,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from saga_engine.cli import run
 from saga_engine.gateway.observe import Observer
 from saga_engine.sources.mcp import McpServer
-from saga_engine.sources.mcp.draft import back_of, described_by
+from saga_engine.sources.mcp.draft import back_of, described_by, heading
 from saga_engine.sources.mcp.pins import PinnedTool
 from saga_engine.sources.mcp.shipped import builtin
 from tests.mcp.servers import World
@@ -84,6 +84,17 @@ def test_a_shipped_manifest_is_proposed_for_its_server() -> None:
     tools = {name: PinnedTool(name, "", {}, None) for name in builtin("memory")["tools"]}
     assert described_by(tools) == ("memory", sorted(tools))
     assert described_by({"open_nodes": tools["open_nodes"]}) == ("", [])
+
+
+def test_the_draft_of_a_server_that_cannot_delete_has_the_cure() -> None:
+    """In comments, because it needs a folder; without its comment sign it loads."""
+    tools = {name: PinnedTool(name, "", {}, None) for name in builtin("filesystem")["tools"]}
+    text = heading("files", {"command": ["fs"]}, tools, "a server")
+    assert "helpers" not in tomllib.loads(text)["mcp"]["files"]
+    cure = text.partition("Uncomment:\n")[2].replace("# ", "")
+    (helper,) = tomllib.loads(cure)["mcp"]["files"]["helpers"].items()
+    assert helper[0] in builtin("filesystem")["helpers"]
+    McpServer("files", **tomllib.loads(text + cure)["mcp"]["files"])
 
 
 def test_what_a_manifest_lacks_is_listed(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,9 @@ async def test_a_file_that_was_created_is_asked_about(tmp_path: Path) -> None:
         await it.done("write_file", path=world.path("a.txt"), content="other")
         await it.done("write_file", path=world.path("new.txt"), content="new")
         await it.done("create_directory", path=world.path("deep/er"))
+        preview = await it.done("saga_preview")
+        kinds = ("would_undo", "would_ask", "would_wait", "would_remain")
+        assert [[each["call"] for each in preview[kind]] for kind in kinds] == [[], ["2"], ["1"], ["3"]]
         told = await it.call("saga_rollback")
         body = told.structured_content
         assert told.is_error

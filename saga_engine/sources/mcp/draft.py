@@ -46,6 +46,18 @@ _BACK: Final[Mapping[str, Sequence[str]]] = {
 _LOOK: Final = ("get", "find", "read", "show", "search", "list")
 
 
+#: What a shipped manifest leaves to an operator, and what spares the question: in comments, as it needs a folder.
+_CURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "filesystem": (
+        "# This server cannot delete: an operator is asked about each file that an agent created and that is undone.",
+        "# With a folder that the server may write, on the same file system, it is moved there instead. Uncomment:",
+        "# [mcp.{server}.helpers.remove_created]",
+        '# tool = "move_file"',
+        '# params = {{ source = "{{path}}", destination = "/PATH/OF/A/FOLDER/{{idempotency_key}}" }}',
+    )
+}
+
+
 def heading(server: str, table: Mapping[str, object], pins: Pins, about: str) -> str:
     """The table of a server, with the shipped manifest that describes it."""
     lines = [f"[mcp.{server}]", f"# {printable(about, 200)}"]
@@ -58,6 +70,7 @@ def heading(server: str, table: Mapping[str, object], pins: Pins, about: str) ->
         version = builtin(known)["tried"]["version"]
         if differing:
             lines.append(f"# It was tried with version {version}, which declares {', '.join(differing)} otherwise.")
+        lines += [each.format(server=server) for each in _CURES.get(known, ())]
     return "\n".join([*lines, ""])
 
 
