@@ -365,3 +365,28 @@ async def test_a_fork_makes_both_anew_or_neither(refunds: bool) -> None:
         undone = await c.undo(found.saga_id)
     assert isinstance(undone, SagaResult)
     assert (undone.status, bank.balance) == ("COMPENSATED", 0)
+
+
+@pytest.mark.parametrize("run_from", [3, 5])
+async def test_a_fork_of_a_session_takes_over_nothing_that_was_taken_back(run_from: int) -> None:
+    """Its agent pays and refunds anew, wherever it runs from; each payment is refunded once, by one of both sagas."""
+    bank = Bank()
+
+    async def agent(s: Any, *, last: str) -> None:
+        await s.call("pay", amount=1)
+        paid = await s.call("pay", amount=100)
+        await s.call("refund", payment=paid["payment"])
+        await s.call("pay", amount=2)
+        await s.call(last, **({"amount": 7} if last == "pay" else {}), irreversible=last == "fail")
+
+    async with Coordinator.open("memory://", bank.tools(), settings=None, on_escalation=()) as c:
+        with pytest.raises(CallFailed):
+            async with c.session("old", on_failure="keep") as s:
+                await agent(s, last="fail")
+        await c.fork("old", run_from=run_from, new_id="new")
+        async with c.session("new") as s:
+            await agent(s, last="pay")
+        old, new = await c.show("old"), await c.show("new")
+    assert [(each.status, each.report["clean"]) for each in (old, new)] == [("COMPENSATED", True), ("COMPLETED", True)]
+    assert bank.balance == 10
+    assert len({payment for payment, _ in bank.refunds.values()}) == len(bank.refunds) == 3

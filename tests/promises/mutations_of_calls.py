@@ -487,6 +487,22 @@ OF_CALLS = [
         "an undo by the caller's own params is made for safety",
         (("guards_undo(state, index) or all(call.by_key for call in calls)", "True"),),
     ),
+    Mutation(
+        "tests/engines/test_raised.py::test_a_probe_is_no_evidence_that_an_object_was_not_there",
+        "an undo by the caller's own params is made for safety",
+        (("guards_undo(state, index) or all(call.by_key for call in calls)", "True"),),
+    ),
+    Mutation(
+        "tests/kill/test_raised.py::test_killed_around_a_call_that_raises",
+        "an exception of a tool with a key is its refusal",
+        (("raised = not meaning.stated and rules.raised is not None", "raised = False"),),
+    ),
+    Mutation(
+        "tests/planner/test_raised.py::test_nobody_is_lied_to",
+        "an exception of a tool with a key is its refusal",
+        (("raised = not meaning.stated and rules.raised is not None", "raised = False"),),
+        only="keyed",
+    ),
     # 81
     Mutation(
         "tests/test_governing.py::test_nothing_wins_over_the_operators_file",

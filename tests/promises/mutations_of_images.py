@@ -117,6 +117,17 @@ OF_IMAGES = [
         only="session",
     ),
     Mutation(
+        "tests/kill/test_sessions.py::test_killed_anywhere",
+        "what was recorded as an undo needs an undo of its own while the session is undone",
+        (
+            (
+                '            if recorded.tool == tool and recorded.kind == "irreversible":\n                return True\n',
+                "",
+            ),
+        ),
+        only="back-bare",
+    ),
+    Mutation(
         f"{_BACK}test_a_result_that_is_taken_back_is_not_given_to_another_saga",
         "what an agent takes back is kept for other sagas",
         (
