@@ -35,6 +35,11 @@ OF_SOURCES = [
         ((" or tool.digest != self._digest", ""),),
     ),
     Mutation(
+        "tests/gateway/test_attacks.py::test_a_write_that_nothing_takes_back_is_asked_about",
+        "an agent is asked about no more than a plan",
+        (("in _OF_AGENTS if of_agents else _RULES:", "in _RULES:"),),
+    ),
+    Mutation(
         "tests/mcp/test_calls.py::test_a_hint_makes_nothing_harmless",
         "nobody is asked about a tool without a manifest",
         (("        if not names:\n            continue", "        if names or not names:\n            continue"),),
