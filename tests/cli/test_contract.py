@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 def test_the_statuses_and_decisions_are_those_of_the_core():
     """What the command line writes out for the sake of a quick start is what the core has."""
     assert tuple(exit_codes.SagaStatus) == transitions.SAGA_STATES
-    words = inspect.signature(resolve).parameters["decision"].annotation
+    words = inspect.signature(resolve, eval_str=True).parameters["decision"].annotation.__metadata__[0].help
     assert set(messages.DECISIONS) <= set(re.findall(r"[a-z-]+", str(words)))
 
 
