@@ -49,6 +49,7 @@ def breaches(
         if event.disposition == "held":
             yield f"the event {event.id} is held for a step of a saga that has ended"
     yield from _late(plan, told, events)
+    yield from _kept(plan, told, events)
 
 
 def figures(plan: Mapping[str, Any], told: Told) -> Counter[str]:
@@ -139,6 +140,22 @@ def _late(plan: Mapping[str, Any], told: Told, events: Sequence[ListedEvent]) ->
             continue
         if steps[key]["status"] in _IN_VAIN or steps[key].get("via") == "timer":
             yield f"the event {event.id} came in vain for step {key}, and its on_late was not called"
+
+
+def _kept(plan: Mapping[str, Any], told: Told, events: Sequence[ListedEvent]) -> Iterator[str]:
+    """What came for a wait with an ``on_late``, before which its saga turned around, is handled and not just kept."""
+    if not any(record["k"] == "CompensationStarted" for record in told.history):
+        return
+    begun = {str(record["step"]) for record in told.history if record["k"] in ("StepWaiting", "StepSkipped")}
+    skipped = {str(step["step_id"]) for step in told.body["steps"] if step["status"] == t.SKIPPED} - begun
+    for step in plan["steps"]:
+        wait = step.get("wait", {})
+        key = str(step["step_id"])
+        if key not in skipped or "on_late" not in wait or "$output" in str(wait.get("key")):
+            continue
+        for event in events:
+            if event.disposition == "kept" and event.channel.name == wait.get("event"):
+                yield f"the event {event.id} came for step {key}, which never began to wait, and nobody is told"
 
 
 def _said(places: Sequence[Place] | set[Place]) -> list[str]:

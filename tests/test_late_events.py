@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import pytest
 
-from saga_engine import Coordinator, Sensitive, tool
-from saga_engine.errors import EventRefused, PlanInvalid
+from saga_engine import Coordinator, Sensitive, ToolError, tool
+from saga_engine.errors import EventRefused, PlanInvalid, StoreUnavailable
 from saga_engine.ports import Channel, StoredEvent
+from saga_engine.runtime import resting
+from saga_engine.runtime.listening import Listening
 
 PAID = {
     "event": "paid",
@@ -67,6 +69,56 @@ async def held(engine: Coordinator, key: str) -> None:
     event = StoredEvent("e", b'{"sum": 7}')
     receipt = await engine.store.event_store().send(Channel("paid", key), event, keep_ms=3_600_000, most=9)
     assert receipt.disposition == "held"
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded(
+    dies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The saga is undone before the wait: an early event goes to ``on_late``, and so does one that comes later.
+
+    Also if the process dies in the moment in which the saga ends.
+    """
+    full = tool(effect="read")(no)
+    body = {
+        "input": {"who": "ada"},
+        "steps": [
+            {"step_id": 0, "tool": "no", "params": {}},
+            {"step_id": 1, "wait": {**PAID, "key": "s"}, "depends_on": [0]},
+            {"step_id": 2, "wait": {"event": "sent", "key": "$output.step_0.id"}, "depends_on": [0]},
+        ],
+    }
+    genuine, settled = Listening.settle, []
+
+    async def settle(listening: Listening) -> None:
+        settled.append(1)
+        if dies and len(settled) == 1:
+            raise StoreUnavailable("the process is dead", hint="it is a test")
+        await genuine(listening)
+
+    monkeypatch.setattr(Listening, "settle", settle)
+    monkeypatch.setattr(resting, "TELL_AGAIN_MS", 50)
+    async with Coordinator.open("memory://", [*refunds(tmp_path), full], on_escalation=()) as engine:
+        assert (await engine.send_event("paid", "s", {"sum": 7}, event_id="early")).disposition == "kept"
+        assert (await engine.run(body, saga_id="s")).status == "COMPENSATED"
+        worker = asyncio.create_task(engine.work())
+        async with asyncio.timeout(60):
+            while (await engine.events("paid", "s"))[0].disposition != "handled":  # noqa: ASYNC110 - of another task
+                await asyncio.sleep(0.005)
+        late = await engine.send_event("paid", "s", {"sum": 8})
+        assert (late.disposition, late.saga_id, late.step) == ("handled", "s", "1")
+        assert (await engine.send_event("sent", "x", {"sum": 9})).disposition == "kept", "its key is not known"
+        async with asyncio.timeout(60):
+            for head in (await engine.search(tags=["late-event"])).sagas:
+                assert (await engine.wait(head.saga_id)).status == "COMPLETED"
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+    assert sorted((tmp_path / "refunds").read_text().splitlines()) == ["7 ada: {$key}", "8 ada: {$key}"]
+
+
+async def no() -> dict[str, Any]:
+    """Always refused."""
+    raise ToolError("sold out", error_code="full")
 
 
 async def test_an_event_that_was_held_when_its_wait_ended_goes_to_on_late_at_once(tmp_path: Path) -> None:

@@ -163,9 +163,17 @@ class Family:
                 _log.info("saga %s, which waited for saga %s, is gone", parent.saga, state.saga_id)
             else:
                 self._sagas.notify(parent.saga)
-            await self._store.release(state.saga_id, epoch)
         except (StoreUnavailable, StoreRefused) as error:
             _log.warning("saga %s is told later that saga %s has ended: %s", parent.saga, state.saga_id, error)
+            return False
+        return await self.concluded(state, epoch)
+
+    async def concluded(self, state: State, epoch: int) -> bool:
+        """Take a saga that has ended from the queue: others know what follows. False: a worker says it once more."""
+        try:
+            await self._store.release(state.saga_id, epoch)
+        except (StoreUnavailable, StoreRefused) as error:
+            _log.info("the end of saga %s is told once more: %s", state.saga_id, error)
             return False
         return True
 

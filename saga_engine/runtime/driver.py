@@ -37,6 +37,7 @@ from saga_engine.core.interpret import Advice, interpret, interpret_alert
 from saga_engine.core.messages import answer_to, decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
+from saga_engine.core.state_values import Backward
 from saga_engine.core.steps.wait import REFUSALS as EVENT_REFUSALS
 from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import lessons_of
@@ -160,6 +161,7 @@ class SagaDriver(Resting):
         self._family = family
         #: What was done about its children, once it has any.
         self._children: Children | None = None
+        self._concludes = self._turned = False
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._images = PendingImages(state)
@@ -261,7 +263,7 @@ class SagaDriver(Resting):
                     return await self._release()
                 self._performer.begun += len(effects)
                 records = []
-                if self.state.waits or self._listening is not None:
+                if self.state.waits or self._listening or (not self._turned and type(self.state.phase) is Backward):
                     await self._listen(busy=bool(effects or self._tasks))
                 if not effects and await self._rests():
                     return None

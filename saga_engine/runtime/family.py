@@ -8,13 +8,15 @@ from typing import Final, NamedTuple
 from saga_engine.core.codec import decode
 from saga_engine.core.fold import started_of
 from saga_engine.core.late_events import late_saga_id, late_token
-from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.records import AnyRecord, CompensationStarted, SagaStarted
+from saga_engine.core.steps.wait import never_begun
 from saga_engine.core.waiting_records import StepWaiting
 from saga_engine.core.waits import Wait
 from saga_engine.errors import EraseRefused, JournalUnreadable, SagaErased, SagaNotFound
 from saga_engine.ports import Head, Store
 from saga_engine.ports.events import Channel, ListedEvent
 from saga_engine.ports.head import tombstone_of
+from saga_engine.runtime.journal import at_hand, state_of
 from saga_engine.runtime.ties import Ties, ties_in
 
 #: How many events of one name and key are looked through for those of a saga.
@@ -87,7 +89,8 @@ async def _member(store: Store, head: Head) -> Member:
         return Member(head, Ties.from_dict(said), said.get("late", ()))
     try:
         records = [decode(piece) for piece in await store.read(head.saga_id)]
-        ties, channels = await ties_in(store, records), _channels(records)
+        ties = await ties_in(store, records)
+        channels = list(dict.fromkeys([*_channels(records), *await _never_begun(store, head.saga_id, records)]))
     except SagaErased:  # by another process, a moment ago
         return await _member(store, await store.head(head.saga_id))
     except JournalUnreadable:
@@ -105,6 +108,13 @@ def _channels(records: Sequence[AnyRecord]) -> Sequence[Channel]:
     waits = [record for record in records if isinstance(record, StepWaiting) and record.on == "event"]
     named = [Channel(*name) for wait in waits for name in Wait(wait.on, about=wait.about).events()]
     return list(dict.fromkeys(named))
+
+
+async def _never_begun(store: Store, saga_id: str, records: list[AnyRecord]) -> Sequence[Channel]:
+    """The names and keys of the events for which its steps would have waited if it had not turned around."""
+    if not any(type(record) is CompensationStarted for record in records):
+        return ()
+    return [Channel(*event) for _, event in never_begun(state_of(await at_hand(store, saga_id, records)))]
 
 
 async def _late(store: Store, started: SagaStarted, event: ListedEvent) -> set[str]:

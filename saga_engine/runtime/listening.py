@@ -18,7 +18,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
-from saga_engine.core.steps.wait import INVALID, REPEATED, entry_of, schema_of
+from saga_engine.core.steps.wait import INVALID, REPEATED, entry_of, never_begun, schema_of
 from saga_engine.core.waits import Wait
 from saga_engine.ports import Channel, DueEvent, EventStore, Store, StoredEvent, Waiter
 
@@ -26,6 +26,7 @@ from saga_engine.ports import Channel, DueEvent, EventStore, Store, StoredEvent,
 EVENT_KEEP_MS: Final = 7 * 86_400_000
 #: An event that a step has, which waits for others, is looked at again after this time, or at the time-out.
 LOOK_AGAIN_MS: Final = 15 * 60_000
+_NO_SCHEMA: Final = msgspec.json.encode({"schema": None})
 
 
 class Spot(NamedTuple):
@@ -39,7 +40,7 @@ class Spot(NamedTuple):
 class Listening:
     """What one driver has told the store about the waits of its saga."""
 
-    __slots__ = ("_held", "_open", "_refused", "_state", "_store", "_told", "moved", "task")
+    __slots__ = ("_held", "_open", "_past", "_refused", "_state", "_store", "_told", "moved", "task")
 
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
@@ -52,15 +53,17 @@ class Listening:
         self._refused: list[tuple[Message, str]] = []
         #: Events that the store holds for the saga, and that it has not answered.
         self._held: list[Message] = []
+        #: Whether the store knows that the waits are over which a saga that turned around has not begun.
+        self._past = False
         #: Events that were held for waits which are over, with what they are for now.
         self.moved: list[DueEvent] = []
         #: While calls are made, the store is told beside them.
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
 
     @property
     def settled(self) -> bool:
         """Whether the store knows all waits of the saga, and the saga all that the store holds for it."""
-        if self._refused or self._held:
+        if self._refused or self._held or (self._state.backward and not self._past):
             return False
         return self._told.keys() == self._open and self._told == self._wanted()
 
@@ -69,7 +72,7 @@ class Listening:
         """Whether there is an event that the saga has not answered."""
         return bool(self._held)
 
-    def tasks(self) -> Sequence[asyncio.Task[None]]:
+    def tasks(self) -> Sequence[asyncio.Task[Any]]:
         """What still tells the store."""
         return () if self.task is None else (self.task,)
 
@@ -105,19 +108,21 @@ class Listening:
                 self._told.pop(spot, None)  # it is registered anew
         wanted = self._wanted()
         over = [(spot, left_by(self._state, *spot)) for spot in self._open if spot not in wanted]
+        past = None if self._past or not self._state.backward else self._never_begun()
         new = []
         for spot, source in wanted.items():
             if self._told.get(spot) != source:
                 wait = self._state.waits[spot.step]
                 schema = schema_of(self._state, spot.step, entry_of(wait, *spot.channel))
                 new.append((spot, source, schema, self._again_ms(wait)))
-        return self._settle(told, over, new)
+        return self._settle(told, over, new, past)
 
     async def _settle(
         self,
         told: Sequence[tuple[Message, str, Spot, Left]],
         over: Sequence[tuple[Spot, Left]],
         new: Sequence[tuple[Spot, str, Mapping[str, Any] | None, int]],
+        past: Sequence[tuple[Spot, Left]] | None,
     ) -> None:
         events = self._store.event_store()
         for message, code, spot, left in told:
@@ -137,6 +142,16 @@ class Listening:
                     self._held.append(message_of(spot.channel, waiter, event))
             self._open.add(spot)
             self._told[spot] = source
+        for spot, left in past or ():
+            # What was kept for it, and what comes later, goes where it would go if it had waited until now.
+            waiter = self._waiter(spot)
+            await events.register(spot.channel, waiter, _NO_SCHEMA, keep_ms=EVENT_KEEP_MS)
+            await self._over(events, spot, waiter, left)
+        self._past = self._past or past is not None
+
+    def _never_begun(self) -> Sequence[tuple[Spot, Left]]:
+        spots = [Spot(index, 1, Channel(*event)) for index, event in never_begun(self._state)]
+        return [(spot, left_by(self._state, *spot)) for spot in spots]
 
     async def _tell(self, events: EventStore, message: Message, code: str, spot: Spot, left: Left) -> None:
         waiter = Waiter(self._state.saga_id, message.step, spot.nth)

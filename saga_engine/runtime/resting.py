@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.core.steps.wait import never_begun
 from saga_engine.errors import Interrupted, LeaseLost, StoreRefused, StoreUnavailable
 from saga_engine.loggers import logger_of
 from saga_engine.runtime.children import TELL_AGAIN_MS, Children
@@ -36,9 +37,13 @@ _LOOK_AGAIN_MS: Final = 86_400_000
 class Resting:
     """The part of ``SagaDriver`` that lets it stop."""
 
-    __slots__ = ("_children", "_listening", "sleeps_until_ms")
+    __slots__ = ("_children", "_concludes", "_listening", "_turned", "sleeps_until_ms")
 
     _children: Children | None
+    #: Whether something that others are to know follows from the end of the saga.
+    _concludes: bool
+    #: Whether the saga has turned around, and that was looked at.
+    _turned: bool
     _listening: Listening | None
     sleeps_until_ms: int
 
@@ -120,6 +125,10 @@ class Resting:
         """
         if self._children is not None or (self.state.waits and self.state.children()):
             await self._attend(busy=busy)
+        if not self._turned and self.state.backward:
+            self._turned = True
+            if self._listening is None and not any(True for _ in never_begun(self.state)):
+                return
         listening = self._listening = self._listening or Listening(self._store, self.state)
         if listening.task is not None:
             if busy and not listening.task.done():
@@ -138,21 +147,36 @@ class Resting:
 
     async def _settle_waits(self) -> None:
         """The saga is no longer ours: whatever comes of this, its journal says what became of its waits."""
+        if self.state.backward:
+            self._listening = self._listening or Listening(self._store, self.state)
         if self._listening is not None:
             if self._listening.task is not None:  # it may be telling the store of the same waits
                 await asyncio.wait([self._listening.task])
-            await self._listen_apart(self._listening)
-        if self.state.parent is not None and self._family is not None and self.state.status in SAGA_FINAL:
+            if not await self._listen_apart(self._listening):
+                return  # a worker does it, and tells the parent
+        if self.state.status not in SAGA_FINAL or self._family is None:
+            return
+        if self.state.parent is not None:
             await self._family.tell(self.state, self.state.epoch)
+        elif self._concludes:
+            await self._family.concluded(self.state, self.state.epoch)
 
-    async def _listen_apart(self, listening: Listening) -> None:
+    async def _listen_apart(self, listening: Listening) -> bool:
         try:
             await listening.settle()
             await self._bring(listening)
         except (StoreUnavailable, StoreRefused) as error:
             _log.info("the waits of saga %s are not settled yet: %s", self.state.saga_id, error)
-        else:
-            self.rouse()
+            return False
+        self.rouse()
+        return True
+
+    async def _bring(self, listening: Listening) -> None:
+        """What was held for waits that are over goes at once to where it belongs now."""
+        moved, listening.moved = listening.moved, []
+        if self._family is not None:
+            for due in moved:
+                await self._family.bring(due, queued=self._rest_ms is not None)
 
     def _due_ms(self, *, resting: bool) -> int:
         """When a saga that this append releases needs a worker; 0: it is not released, or never needs one."""
@@ -168,15 +192,11 @@ class Resting:
         return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
 
     def _told_until_ms(self) -> int:
-        """When a worker tells the parent of a saga that ends now, if this process does not; 0: it has none."""
-        return self._in_store(self._decided_at + TELL_AGAIN_MS) if self.state.parent is not None else 0
-
-    async def _bring(self, listening: Listening) -> None:
-        """What was held for waits that are over goes at once to where it belongs now."""
-        moved, listening.moved = listening.moved, []
-        if self._family is not None:
-            for due in moved:
-                await self._family.bring(due, queued=self._rest_ms is not None)
+        """When a worker says what follows from the end of a saga, if this process does not; 0: nothing follows."""
+        state = self.state
+        known = self._listening is not None and self._listening.settled
+        self._concludes = state.parent is not None or (not known and any(True for _ in never_begun(state)))
+        return self._in_store(self._decided_at + TELL_AGAIN_MS) if self._concludes else 0
 
     def _may_leave(self) -> bool:
         """Whether a saga for which nobody waits here waits for an event, another saga or a distant time."""

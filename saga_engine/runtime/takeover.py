@@ -42,6 +42,7 @@ from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease
+from saga_engine.runtime.listening import Listening
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.quota import Quota
@@ -318,7 +319,7 @@ class TakeOver:
             data = data or await self.store.read(saga_id)
             records = await decoded(self.store, saga_id, data)
             if _has_ended(records):
-                return await self._tell_parent(state_of(records), epoch)
+                return await self._conclude(state_of(records), epoch)
             state = drivable(saga_id, records, self.tools)
             await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
@@ -342,8 +343,12 @@ class TakeOver:
             self.suspect_until_s = asyncio.get_running_loop().time() + DRAIN_S + TRIAL_S
         return driver, first
 
-    async def _tell_parent(self, state: State, epoch: int) -> SagaResult:
-        """The process in which a child ended has died before it told the parent."""
+    async def _conclude(self, state: State, epoch: int) -> SagaResult:
+        """The process in which a saga ended has died before it told others what follows."""
+        listening = Listening(self.store, state)
+        await listening.settle()
+        for due in listening.moved:
+            await self.family.bring(due, queued=True)
         if state.parent is None:
             return await self._leave(state, epoch, 0)
         if not await self.family.tell(state, epoch):

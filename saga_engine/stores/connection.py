@@ -334,6 +334,8 @@ class Pool(RetryingClient):
 
     async def _attempt(self, args: Sequence[Argument], patience: Patience, most_s: float | None, replicas: int) -> Any:
         try:
+            if not replicas:
+                return await self.once(lambda at, _: at.call(args), patience, most_s)
             return await self.once(lambda at, limit_s: answer_to(at, [args], replicas, limit_s), patience, most_s)
         except ResponseError as error:
             if passing(error, moves=self._connector.moves, replicas=replicas):
@@ -354,14 +356,15 @@ class Pool(RetryingClient):
         """
         patience = patience or Patience(self._attempt_s)
         slots = self._slots
+        if slots.free:
+            slots.free -= 1
+        else:
+            try:
+                await slots.take(patience)
+            except TimeoutError as error:
+                raise TransientError(slots.failure or error) from error
         try:
-            await slots.take(patience)
-        except TimeoutError as error:
-            raise TransientError(slots.failure or error) from error
-        try:
-            reply = await self._over_one(talk, patience, self._limit_s(patience, most_s))
-            slots.answered()
-            return reply
+            return await self._over_one(talk, patience, most_s)
         except (AuthenticationError, AuthorizationError, AuthenticationWrongNumberOfArgsError) as error:
             raise refusal(error, self._connector.url) from error
         except ResponseError as error:
@@ -378,16 +381,19 @@ class Pool(RetryingClient):
             slots.release()
 
     async def _over_one(
-        self, talk: Callable[[Connection, float], Awaitable[_T]], patience: Patience, left_s: float
+        self, talk: Callable[[Connection, float], Awaitable[_T]], patience: Patience, most_s: float | None
     ) -> _T:
         if self._losses != self._connector.losses:
             # Another pool found the server unusable: these connections may lead to a former primary.
             self._losses = self._connector.losses
             await self._drop_idle()
+        loop = asyncio.get_running_loop()
         if not self._idle:
-            await self._connector.prepare(left_s)
-        task, begun_s = asyncio.current_task(), asyncio.get_running_loop().time()
-        limit_s = min(self._attempt_s, left_s)
+            await self._connector.prepare(self._limit_s(patience, most_s))
+        task, begun_s = asyncio.current_task(), loop.time()
+        limit_s = min(self._attempt_s, patience.until_s - begun_s)
+        if most_s is not None:
+            limit_s = min(limit_s, most_s)
         try:
             async with asyncio.timeout(limit_s):
                 connection = self._idle.pop() if self._idle else await self._connect()
@@ -404,6 +410,7 @@ class Pool(RetryingClient):
                     await connection.close()
                     raise
                 self._idle.append(connection)
+                self._slots.answered_s, self._slots.failure = loop.time(), None
                 return reply
         except TimeoutError:
             patience.excuse_lateness(begun_s, begun_s + limit_s)

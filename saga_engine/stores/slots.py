@@ -87,10 +87,10 @@ class Slots:
         self.failure: Exception | None = None
 
     async def take(self, patience: Patience) -> None:
-        """Take a slot. Raises ``TimeoutError`` if the server answers no call for the patience of this one."""
-        if self.free:
-            self.free -= 1
-            return
+        """Wait for a slot while none is ``free``.
+
+        Raises ``TimeoutError`` if the server answers no call for the patience of this one.
+        """
         turn = _Turn(self, patience)
         self._waiting.append(turn)
         try:

@@ -166,7 +166,7 @@ OF_WORKERS = [
     Mutation(
         "tests/core/test_settling.py::test_what_has_an_outcome_is_no_suspect",
         "a call is a suspect after its outcome",
-        (("    call.answered()\n    call.over(", "    call.over("),),
+        (("    if call.takeovers:\n        call.answered()\n    call.over(", "    call.over("),),
     ),
     Mutation(
         "tests/core/test_settling.py::test_only_owners_that_began_the_call_incriminate_it",

@@ -62,6 +62,7 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
         state.doubts.pop(place, None)
     call = step.forward if direction == FORWARD else step.undo or step.call(direction)  # without a call of its own
     call.doubt = None
-    call.answered()
+    if call.takeovers:
+        call.answered()
     call.over(at)
     call.ended_at = at

@@ -11,14 +11,15 @@ the wait is over: if it was in vain, they are given to other waits, or are late.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Turning
-from saga_engine.core.waits import Came, Wait
+from saga_engine.core.states import SKIPPED
+from saga_engine.core.waits import Came, EventName, Wait
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.values import digest
 from saga_engine.plan.wait import awaited, key_of, misfit, several, timeout_ms
@@ -74,6 +75,24 @@ def _about(state: State, body: Mapping[str, Any]) -> dict[str, Any]:
         if each in found[:number]:
             raise ValueError(f"'{word}' has the event {each['event']} with the key {each['key']} twice")
     return {word: found}
+
+
+def never_begun(state: State) -> Iterator[tuple[int, EventName]]:
+    """The events of the waits that a saga which turned around will not begin, as far as their keys are known.
+
+    What comes for them comes too late, as it does for a wait that has begun.
+    """
+    if not state.backward or state.undo_of:
+        return
+    for step in state.plan.steps:
+        at = state.steps[step.index]
+        if step.builtin != KIND or at.begun or at.settled or at.status != SKIPPED:
+            continue
+        try:
+            about = _about(state, step.params.resolve(StateScope(state))[KIND])
+        except (BindingUnresolved, ValueError):
+            continue  # its key is that of something that did not happen
+        yield from ((step.index, event) for event in Wait("event", None, about).events())
 
 
 def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:
