@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -204,6 +205,28 @@ async def test_what_a_model_does_wrong_is_told_to_the_model_and_ends_nothing() -
     ]
     assert told[1][2] == "read the text of the arguments first: json.loads(arguments)"
     assert told[4][2] == "did you mean 'book'?"
+
+
+async def test_why_a_saga_was_undone_is_said_wherever_it_is_shown() -> None:
+    """The exception of the agent, and who cancelled and why: in the saga and in the list of sagas."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("failed") as s:
+                await s.call(book, what="hotel")
+                raise LookupError("no such hotel")
+        with pytest.raises(SessionEnded):
+            async with engine.session("cancelled") as s:
+                await s.call(book, what="hotel")
+                await engine.cancel("cancelled", by="ada", note="changed her mind", wait=False)
+        for name, code, message in (
+            ("failed", "session-failed", "LookupError: no such hotel"),
+            ("cancelled", "cancelled", "ada: changed her mind"),
+        ):
+            shown = (await engine.show(name)).error
+            assert shown is not None
+            assert (shown.code, shown.message) == (code, message)
+            (head,) = [each for each in await engine.list() if each.saga_id == name]
+            assert json.loads(head.summary)["error"] == {"code": code, "message": message}
 
 
 async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:

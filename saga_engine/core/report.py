@@ -14,12 +14,14 @@ from saga_engine.core.masking import mask_of, masked_view
 from saga_engine.core.question_view import AtHand, asked_params, brief_params, error_dict, images, questions, resolved
 from saga_engine.core.state import State
 from saga_engine.core.state_values import (
+    Backward,
     CallState,
     Deduplicated,
     Effect,
     Made,
     Reused,
     StepState,
+    Turning,
     Underway,
 )
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
@@ -213,6 +215,8 @@ def failure(state: State) -> dict[str, Any] | None:
     if state.reason is None:
         return None
     body: dict[str, Any] = {"code": state.reason}
+    if isinstance(state.phase, Turning | Backward) and state.phase.said:
+        body["message"] = state.phase.said
     if state.failed and state.reason in ("step-failed", "blocked"):
         compiled = state.plan.steps[state.failed[0]]
         body["step_id"] = compiled.step_id

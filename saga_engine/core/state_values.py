@@ -113,16 +113,18 @@ class Turning(NamedTuple):
     """The saga is to turn around. No forward call starts; those in flight are awaited.
 
     ``reason``: step-failed, blocked, cancelled, deadline, call-limit, in-doubt, accepted, transferred, idle, or that of
-    a session that closed.
+    a session that closed. ``said``: who wanted that and why, as far as the record of it says so.
     """
 
     reason: str
+    said: str = ""
 
 
 class Backward(NamedTuple):
-    """The saga has turned around, for ``reason``: what happened is undone."""
+    """The saga has turned around, for ``reason``: what happened is undone. ``said`` as above."""
 
     reason: str
+    said: str = ""
 
 
 Phase = Literal["forward"] | Replanning | Turning | Backward

@@ -139,7 +139,8 @@ def _of_step(state: State, index: int) -> list[str]:
             "a call is in one place": sum(places) + asked <= 1,
             "what is to be settled is in doubt": place not in state.doubts or call.doubt is not None,
             "a probe asks about a doubt": flight != "probe" or call.doubt is not None,
-            "the time of a call runs while it is in flight": bool(call.called_at) == (flight in {"call", "queued"}),
+            "the time of a call runs while it is in flight": bool(call.called_at)
+            == (flight in {"call", "intended", "queued"}),
         }
         found += [f"{direction}: {name}" for name, holds in facts.items() if not holds]
     return found

@@ -65,8 +65,9 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
 
 
 def _stopping(reason: str) -> Callable[[State, Any], None]:
-    def handler(state: State, _: Any) -> None:
-        stop(state, reason)
+    def handler(state: State, record: Any) -> None:
+        by, note = getattr(record, "by", ""), getattr(record, "note", "")
+        stop(state, reason, ": ".join(each for each in (by, note) if each))
         wake(state)
 
     return handler
@@ -75,7 +76,7 @@ def _stopping(reason: str) -> Callable[[State, Any], None]:
 def _session_closed(state: State, record: r.SessionClosed) -> None:
     state.open = False
     if record.reason:
-        stop(state, record.reason)
+        stop(state, record.reason, record.note)
     wake(state)
 
 

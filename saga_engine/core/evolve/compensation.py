@@ -16,7 +16,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve.transition import move, turn_saga
 from saga_engine.core.state import State
-from saga_engine.core.state_values import Backward, CallState
+from saga_engine.core.state_values import Backward, CallState, Turning
 from saga_engine.core.undo_call import UndoneCall
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
@@ -26,7 +26,7 @@ _NO_WAY_BACK = frozenset({"retriable", "irreversible"})
 def compensation_started(state: State, record: r.CompensationStarted) -> None:
     """The saga turns around: what happened is undone, last things first. An undo in flight continues."""
     turn_saga(state, "compensate")
-    state.phase = Backward(record.reason)
+    state.phase = Backward(record.reason, state.phase.said if isinstance(state.phase, Turning) else "")
     state.open = False
     state.ready.clear()
     state.undo_ready.clear()

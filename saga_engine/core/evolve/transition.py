@@ -32,10 +32,10 @@ def wake(state: State) -> None:
         turn_saga(state, "answer_backward" if state.backward else "answer_forward")
 
 
-def stop(state: State, reason: str) -> None:
+def stop(state: State, reason: str, said: str = "") -> None:
     """The saga is to turn around; the first reason counts, and no other way is wanted any more."""
     if not state.turns:
-        state.phase = Turning(reason)
+        state.phase = Turning(reason, said)
         state.ask_later.clear()
         _drop_session_questions(state)
 
