@@ -116,6 +116,7 @@ ELSEWHERE: Final = (
     Row("docs/test_symptoms.py", _READS_ALL),
     Row("docs/test_tree.py", _READS_ALL),
     Row("docs/test_walkthroughs.py", "follows each page as a reader would"),
+    Row("doors/test_doors.py", _PROCESSES, "not CLI or not raises"),
     Row("gateway/test_asked_clients.py", _PROCESSES),
     Row("gateway/test_http.py", _PROCESSES, "not told_to_stop"),
     Row("gateway/test_process.py", _PROCESSES, "replaced"),
