@@ -10,10 +10,17 @@ from typing import Annotated, Any
 import pytest
 
 from saga_engine import Coordinator, Sensitive, ToolError, tool
+from saga_engine.core import records as r
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
+from saga_engine.core.steps.wait import never_begun
 from saga_engine.errors import EventRefused, PlanInvalid, StoreUnavailable
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.model import load_plan
 from saga_engine.ports import Channel, StoredEvent
 from saga_engine.runtime import resting
 from saga_engine.runtime.listening import Listening
+from saga_engine.tools.registry import ToolRegistry
 
 PAID = {
     "event": "paid",
@@ -114,6 +121,17 @@ async def test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded(
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
     assert sorted((tmp_path / "refunds").read_text().splitlines()) == ["7 ada: {$key}", "8 ada: {$key}"]
+
+
+@pytest.mark.parametrize(("reason", "over"), [("cancelled", 1), ("transferred", 0)])
+def test_a_wait_that_a_fork_has_is_not_over(reason: str, over: int) -> None:
+    """A saga turns around because a fork has its effects: what comes for its waits is the fork's."""
+    body = {"steps": [{"step_id": 1, "wait": {"event": "paid", "key": "s"}}]}
+    compiled = compile_plan(load_plan(body), ToolRegistry([]))
+    state = begin(r.SagaStarted(at=1, saga_id="s", plan=body, digest="d", seed="x"), compiled)
+    evolve(state, r.CancelRequested(at=2, by="ada"))
+    evolve(state, r.CompensationStarted(at=2, reason=reason))
+    assert [event for _, event in never_begun(state)] == [("paid", "s")] * over
 
 
 async def no() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
-from saga_engine.core.state_values import Turning
+from saga_engine.core.state_values import Backward, Turning
 from saga_engine.core.states import SKIPPED
 from saga_engine.core.waits import Came, EventName, Wait
 from saga_engine.errors import BindingUnresolved
@@ -80,9 +80,10 @@ def _about(state: State, body: Mapping[str, Any]) -> dict[str, Any]:
 def never_begun(state: State) -> Iterator[tuple[int, EventName]]:
     """The events of the waits that a saga which turned around will not begin, as far as their keys are known.
 
-    What comes for them comes too late, as it does for a wait that has begun.
+    What comes for them comes too late, as it does for a wait that has begun. A fork that has the saga's effects
+    waits for them in its place.
     """
-    if not state.backward or state.undo_of:
+    if not isinstance(state.phase, Backward) or state.phase.reason == "transferred" or state.undo_of:
         return
     for step in state.plan.steps:
         at = state.steps[step.index]
