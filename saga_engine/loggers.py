@@ -8,6 +8,7 @@ log an exception and more will come; a logger belongs to the process, and so doe
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,7 +73,10 @@ class _Withholding(logging.Filter):
 
 _FILTER: Final = _Withholding()
 #: The loggers of libraries that carry what the engine sends and gets, or hold its tasks. A tool's own are the tool's.
-_LIBRARIES: Final = frozenset({"asyncio", "mcp", "httpx2", "httpcore2", "redis", "starlette", "uvicorn", "pydantic_ai"})
+#: ``client`` is the MCP SDK's, too.
+_LIBRARIES: Final = frozenset(
+    {"asyncio", "mcp", "client", "httpx2", "httpcore2", "redis", "starlette", "uvicorn", "pydantic_ai"}
+)
 
 
 def logger_of(name: str) -> logging.Logger:
@@ -85,14 +89,27 @@ def logger_of(name: str) -> logging.Logger:
 @contextmanager
 def withholding(asked: bool = True) -> Iterator[None]:
     """Log no message of an exception during the block, wherever in this process."""
+    if asked:
+        _watch_libraries()
     _FILTER.asked += asked
-    for name in [*logging.root.manager.loggerDict] if asked else ():
-        if name.split(".")[0] in _LIBRARIES:
-            logging.getLogger(name).addFilter(_FILTER)
     try:
         yield
     finally:
         _FILTER.asked -= asked
+
+
+@functools.cache
+def _watch_libraries() -> None:
+    """Have each record of a library pass the filter where it is made: many libraries are imported later."""
+    genuine = logging.getLogRecordFactory()
+
+    def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = genuine(*args, **kwargs)
+        if record.name.split(".")[0] in _LIBRARIES:
+            _FILTER.filter(record)
+        return record
+
+    logging.setLogRecordFactory(made)
 
 
 def quoted(text: str) -> str:

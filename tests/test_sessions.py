@@ -237,6 +237,9 @@ async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:
         with pytest.raises(CallInvalid) as mistake:
             await s.call(book, what=1, colour="red")
         assert {each["code"] for each in mistake.value.to_dict()["problems"]} == {"params-invalid"}
+        for made in (book, drop):  # an undo that is called is looked up first
+            with pytest.raises(CallInvalid, match="nan is not a JSON number"):
+                await s.call(made, **{"what" if made is book else "ref": float("nan")})
         with pytest.raises(PlanInvalid):
             await s.call(book, what="x", undo="nobody")
         with pytest.raises(PlanInvalid, match="called without its parameters"):

@@ -313,7 +313,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> Handle:
         source = await self.templates.expanded(source)
         begin = partial(submission_of, source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
-        submission = await aside(begin) if is_large(source) else begin()
+        submission = await aside(begin) if is_large(source, given) else begin()
         return await self._begin_submitted(submission, detach=detach)
 
     async def _begin_submitted(self, submission: Submission, *, detach: bool, counted: bool = True) -> Handle:

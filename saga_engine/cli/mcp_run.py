@@ -108,8 +108,7 @@ def _face(
 
     guards: dict[str, Any] = configured(settings)
     offer = Offer(registry, undos=undos) if rules is None else None
-    if offer is not None:
-        guards["policy"] = with_unlisted(None, registry, of_agents=True)
+    guards["policy"] = with_unlisted(None, registry, of_agents=True)
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[CallHandler]:

@@ -28,9 +28,9 @@ def no_store(settings: Settings) -> str | None:
     path = settings.store.removeprefix(_EMBEDDED).partition("?")[0]
     if not settings.store.startswith(_EMBEDDED) or not path:
         return None
-    from saga_engine.stores import parts_of
+    from saga_engine.stores import check_embedded
 
-    parts_of(settings.store)  # where there is no store, nothing else would say that its address is wrong
+    check_embedded(settings.store)  # where there is no store, nothing else would say that its address is wrong
     folder = Path(path).expanduser()
     return None if (folder / "data").exists() else str(folder)
 

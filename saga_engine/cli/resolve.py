@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DecisionArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[DECISION]",
+        metavar="DECISION",
         help="Without it, the question is shown, with what follows from each answer. "
         "happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
         "approve | deny | undo | keep | close (a session whose agent failed) | "

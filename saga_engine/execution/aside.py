@@ -106,11 +106,15 @@ def _places(*, bounded: bool) -> asyncio.Semaphore:
     return found[bounded]
 
 
-def is_large(plan: Any) -> bool:
-    """Whether checking a plan takes so long that it is done aside."""
-    if isinstance(plan, str | bytes):
-        return len(plan) > 8 * _MANY
-    count, open_ = 0, [plan]
+def is_large(*parts: Any) -> bool:
+    """Whether checking a plan and its input takes so long that it is done aside."""
+    return any(_is_large(part) for part in parts)
+
+
+def _is_large(part: Any) -> bool:
+    if isinstance(part, str | bytes):
+        return len(part) > 8 * _MANY
+    count, open_ = 0, [part]
     while open_ and count <= _MANY:
         each = open_.pop()
         count += 1

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from mcp_types import INVALID_PARAMS
 from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.core.steps.child import undo_id
-from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
+from saga_engine.errors import PlanInvalid, Problem, RequestInvalid, SagaError, SagaExists, SagaNotFound, UndoRefused
 from saga_engine.execution.aside import allowing, aside, is_large
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
@@ -43,6 +44,8 @@ from saga_engine.ports import Head
 MAX_WAIT_S: Final = 60.0
 #: Processor time that a check or a simulation may use.
 _WORK_S: Final = 20.0
+#: So many checks and simulations of one agent are under way at once.
+_CHECKS_EACH: Final = 4
 #: The size of a part of a large output, and of an output in a list of steps.
 _PART_CHARS: Final = 20_000
 _SHOWN_CHARS: Final = 1_000
@@ -88,6 +91,8 @@ class EngineFace:
             may_use=self._rules.may_use,
         )
         self._work: set[asyncio.Task[Any]] = set()
+        #: The checks and simulations under way, by agent.
+        self._checking: Counter[str] = Counter()
         self._made: Mapping[str, Callable[[str, Body], Awaitable[Body]]] = {
             "saga_tools": self._tools,
             "saga_plan_format": self._format,
@@ -148,16 +153,17 @@ class EngineFace:
         barred = [name for name in FEATURES if name not in allowed]
         return {"schema": plan_schema(), "may_use": allowed, "may_not_use": barred, "max_steps": self._rules.max_steps}
 
-    async def _check(self, _: str, given: Body) -> Body:
+    async def _check(self, name: str, given: Body) -> Body:
         try:
-            await self._planned(given)
+            with self._place(name), allowing(_WORK_S):
+                await self._planned(given)
         except PlanInvalid as error:
             return {"valid": False, "problems": [each.to_dict() for each in error.problems]}
         return {"valid": True, "problems": []}
 
-    async def _simulate(self, _: str, given: Body) -> Body:
-        plan = await self._planned(given)
-        with allowing(_WORK_S):
+    async def _simulate(self, name: str, given: Body) -> Body:
+        with self._place(name), allowing(_WORK_S):
+            plan = await self._planned(given)
             rehearsal = await self._coordinator.simulate(plan, input=given.get("input"))
         told = rehearsal.to_dict()
         failing = [each for each in told["scenarios"] if each.get("verdict") != "clean"]
@@ -165,8 +171,25 @@ class EngineFace:
 
     async def _planned(self, given: Body) -> Plan:
         """``_plan``, without holding up other agents."""
-        with allowing(_WORK_S):
-            return await aside(partial(self._plan, given)) if is_large(given["plan"]) else self._plan(given)
+        large = is_large(given["plan"], given.get("input"))
+        return await aside(partial(self._plan, given)) if large else self._plan(given)
+
+    @contextmanager
+    def _place(self, name: str) -> Iterator[None]:
+        """One of the checks and simulations of an agent. Raises ``RequestInvalid`` if it has too many."""
+        if self._checking[name] >= _CHECKS_EACH:
+            raise RequestInvalid(
+                f"{_CHECKS_EACH} checks and simulations of this agent are under way",
+                hint="wait until one of them has its answer",
+                where="tools/call",
+            )
+        self._checking[name] += 1
+        try:
+            yield
+        finally:
+            self._checking[name] -= 1
+            if not self._checking[name]:
+                del self._checking[name]
 
     def _plan(self, given: Body) -> Plan:
         """The plan, as far as an agent may write it. Raises ``PlanInvalid`` with all its problems."""

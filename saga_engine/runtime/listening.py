@@ -54,7 +54,7 @@ class Listening:
         #: Events that the store holds for the saga, and that it has not answered.
         self._held: list[Message] = []
         #: Whether the store knows that the waits are over which a saga that turned around has not begun.
-        self._past = False
+        self._past: set[Spot] = set()
         #: Events that were held for waits which are over, with what they are for now.
         self.moved: list[DueEvent] = []
         #: While calls are made, the store is told beside them.
@@ -63,7 +63,7 @@ class Listening:
     @property
     def settled(self) -> bool:
         """Whether the store knows all waits of the saga, and the saga all that the store holds for it."""
-        if self._refused or self._held or (self._state.backward and not self._past):
+        if self._refused or self._held or any(spot not in self._past for spot, _ in self._never_begun()):
             return False
         return self._told.keys() == self._open and self._told == self._wanted()
 
@@ -108,7 +108,7 @@ class Listening:
                 self._told.pop(spot, None)  # it is registered anew
         wanted = self._wanted()
         over = [(spot, left_by(self._state, *spot)) for spot in self._open if spot not in wanted]
-        past = None if self._past or not self._state.backward else self._never_begun()
+        past = [each for each in self._never_begun() if each[0] not in self._past]
         new = []
         for spot, source in wanted.items():
             if self._told.get(spot) != source:
@@ -122,7 +122,7 @@ class Listening:
         told: Sequence[tuple[Message, str, Spot, Left]],
         over: Sequence[tuple[Spot, Left]],
         new: Sequence[tuple[Spot, str, Mapping[str, Any] | None, int]],
-        past: Sequence[tuple[Spot, Left]] | None,
+        past: Sequence[tuple[Spot, Left]],
     ) -> None:
         events = self._store.event_store()
         for message, code, spot, left in told:
@@ -142,12 +142,12 @@ class Listening:
                     self._held.append(message_of(spot.channel, waiter, event))
             self._open.add(spot)
             self._told[spot] = source
-        for spot, left in past or ():
+        for spot, left in past:
             # What was kept for it, and what comes later, goes where it would go if it had waited until now.
             waiter = self._waiter(spot)
             await events.register(spot.channel, waiter, _NO_SCHEMA, keep_ms=EVENT_KEEP_MS)
             await self._over(events, spot, waiter, left)
-        self._past = self._past or past is not None
+            self._past.add(spot)
 
     def _never_begun(self) -> Sequence[tuple[Spot, Left]]:
         spots = [Spot(index, 1, Channel(*event)) for index, event in never_begun(self._state)]

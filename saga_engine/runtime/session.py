@@ -25,6 +25,7 @@ from saga_engine.errors import (
     CancelRefused,
     SessionDiverged,
     SessionEnded,
+    ValueNotJson,
 )
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.result import Handle, SagaResult
@@ -194,7 +195,11 @@ class Session(SessionSteps):
             recorded = plan.steps[plan.by_key[self._recorded.keys[place]]]
             if recorded.tool == tool and recorded.kind == "irreversible":
                 return True
-        return undone_by(self._state, tool, plain(dict(params))) is not None
+        try:
+            given = plain(dict(params))
+        except ValueNotJson:
+            return False  # the call is refused in words, like any other
+        return undone_by(self._state, tool, given) is not None
 
     def outputs(self) -> Mapping[str, Any]:
         """The recorded outputs of the calls that happened, by the keys of their steps."""

@@ -37,7 +37,7 @@ from saga_engine.execution.owner import parse, provably_dead
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
 from saga_engine.ports.machine_clock import machine_clock
-from saga_engine.runtime.children import Family
+from saga_engine.runtime.children import TELL_AGAIN_MS, Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
@@ -352,7 +352,7 @@ class TakeOver:
         if state.parent is None:
             return await self._leave(state, epoch, 0)
         if not await self.family.tell(state, epoch):
-            await self.pending.release(state.saga_id, epoch, AT_ONCE)
+            await self.pending.release(state.saga_id, epoch, self.clock.now_ms() + TELL_AGAIN_MS)
         return SagaResult(state)
 
     def _tries_another(self, saga_id: str) -> bool:

@@ -118,8 +118,6 @@ class Undoing:
         process drives the undo.
         """
         if undo.nothing:
-            if on_chosen is not None:
-                on_chosen(undo)
             return SagaResult(self._old, full=False)
         if not undo.begun:
             self._require_tools(undo.plan)

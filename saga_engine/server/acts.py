@@ -48,7 +48,7 @@ async def submit(
     known = None if saga_id is None else await _known(engine, saga_id)
     if known is not None and template is not None and "@" not in template:
         template = await _as_started(engine, saga_id or "", template)
-    with desk.place(desk.works, identity) if is_large(plan) else nullcontext():
+    with desk.place(desk.works, identity) if is_large(plan, given) else nullcontext():
         handle = await engine.submit(
             plan, template=template, saga_id=saga_id, input=given, tags=body.get("tags", ()), detach=True
         )

@@ -96,6 +96,13 @@ def parts_of(url: str) -> tuple[str, str, dict[str, str], str]:
     return scheme, address, options, namespace
 
 
+def check_embedded(url: str) -> None:
+    """Raise ``StoreUrlInvalid`` for the address of an embedded store that ``open_store`` would refuse."""
+    _, _, options, _ = parts_of(url)
+    if options.keys() - {"server"}:
+        raise _unknown_option(sorted(options.keys() - {"server"}))
+
+
 def _demand_encoded(scheme: str, address: str, options: dict[str, str]) -> None:
     """Refuse unencoded delimiters in a secret, before its parts are shown as a host and an option."""
     path = "" if scheme == "unix" else address.partition("/")[2]

@@ -96,6 +96,17 @@ class EventConformance:
         assert (await self._send(store, TWO))[:3] == ("late", False, B)
         assert await self._register(store, A) == ONE
 
+    async def test_what_one_wait_left_another_does_not_take_away(self, store: Store) -> None:
+        """A wait that ends and leaves nothing for late events says nothing of those that another one left something."""
+        await self._register(store, A)
+        await self._over(store, A, about=b"refund it")
+        await self._register(store, B)
+        await self._over(store, B)
+        assert await self._send(store, ONE) == Receipt("late", False, A, ONE.payload, b"refund it")
+        await self._register(store, B)
+        await self._over(store, B, about=b"keep it")
+        assert await self._send(store, THREE) == Receipt("late", False, B, THREE.payload, b"keep it")
+
     async def test_a_late_event_with_a_successor(self, store: Store) -> None:
         """What a wait left for late events goes to each of them once, and no other wait gets these events."""
         events = store.event_store()

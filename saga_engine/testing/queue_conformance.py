@@ -221,6 +221,18 @@ class _Waiting:
         taking = await ask(store)
         assert (list(taking.sagas), taking.next_due_ms) == ([], None)
 
+    async def test_what_has_ended_and_is_to_be_told_stays_until_it_is_released(self, store: Store) -> None:
+        """Nobody looks for a saga that has ended: if the worker that took it dies, another one gets it later."""
+        await own(store, "s1")
+        await append(store, "A", Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, due_ms=1))
+        (taken,) = (await ask(store)).sagas
+        assert taken.saga_id == "s1"
+        again = await ask(store)
+        assert list(again.sagas) == []
+        assert again.next_due_ms is not None
+        await store.release("s1", taken.epoch, 0)
+        assert (await ask(store)).next_due_ms is None
+
     async def test_whoever_acquires_it_takes_it_out(self, store: Store) -> None:
         """A saga with an owner is not offered to anybody; once released, it is queued again."""
         await queue(store, "s1")

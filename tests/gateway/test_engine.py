@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 from mcp import MCPError
 
 from saga_engine import Coordinator, tool
+from saga_engine.errors import RequestInvalid
+from saga_engine.gateway.engine import EngineFace
 from tests.gateway.agents import writer as agent
 
 rooms: list[str] = []
@@ -128,6 +130,21 @@ async def test_what_an_agent_may_not_write() -> None:
             await it.call("saga_show", saga_id=7)
         with pytest.raises(MCPError):
             await it.call("saga_resolve", saga_id="kim-1")
+
+
+async def test_the_checks_of_an_agent_are_counted() -> None:
+    """One that has as many as it may is refused, for checks and simulations; another one and its own plans are not."""
+    async with engine() as coordinator:
+        face = EngineFace(coordinator, "desk")
+        with ExitStack() as held:
+            for _ in range(4):
+                held.enter_context(face._place("ann"))
+            for made in (face._check, face._simulate):
+                with pytest.raises(RequestInvalid, match="4 checks and simulations"):
+                    await made("ann", {"plan": PLAN})
+            assert (await face._check("bob", {"plan": PLAN}))["valid"] is True
+            assert (await face._submit("ann", {"plan": PLAN}))["status"] == "RUNNING"
+        assert (await face._check("ann", {"plan": PLAN}))["valid"] is True
 
 
 async def test_an_agent_does_not_approve_its_own_plan() -> None:

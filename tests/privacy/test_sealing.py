@@ -172,7 +172,6 @@ def logged(record: logging.LogRecord) -> str:
 async def test_markers_are_nowhere_in_a_server(caplog):
     """No text of sagas, events, messages and guards is in a key, AOF, RDB, replica, log, span, webhook or metric."""
     m = {what: marker(what) for what in MARKERS}
-    logging.getLogger("mcp.client.session")  # as its import does
     with (
         DebianRedis(tcp=True) as server,
         DebianRedis(replicaof=f"127.0.0.1 {server.port}") as replica,
@@ -197,7 +196,7 @@ async def test_markers_are_nowhere_in_a_server(caplog):
             given = {"input": {"why": m["input"]}, "tags": [m["tag"]], "saga_id": "s1"}
             assert (await engine.run(plan, **given)).status == "ESCALATED"
             await stop(engine.store, tool="other", by="me", note=m["stop"])
-            for library in ("mcp.client.session", "asyncio"):
+            for library in ("mcp.client.session", "client", "asyncio"):
                 complaint = f"it failed\n{m['cause']}" if library == "asyncio" else "it failed"
                 logging.getLogger(library).error(complaint, exc_info=ValueError(m["cause"]))
             await engine.send_event("unheard", "k", {"said": m["kept"]})

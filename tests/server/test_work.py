@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -84,9 +86,27 @@ async def test_checks_and_simulations_are_counted() -> None:
                 assert (refused.status_code, refused.json()["code"]) == (429, "quota-exceeded")
             large = {"steps": [*BOOK["steps"], {**BOOK["steps"][0], "step_id": 2, "params": {"item": "x" * 300_000}}]}
             assert (await one("POST", "/v1/sagas", {"plan": large})).status_code == 429
+            wide = {"plan": BOOK, "input": {"items": ["x"] * 3_000}}
+            assert (await one("POST", "/v1/sagas", wide)).status_code == 429
             assert (await one("POST", "/v1/sagas", {"plan": BOOK})).status_code == 202
             assert (await other.post("/v1/simulate", {"plan": BOOK}, status=200))["clean"] is True
         assert (await one.post("/v1/check", {"plan": BOOK}, status=200))["valid"] is True
+
+
+async def test_a_check_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is large in it: a small plan may bind a large input in each of its steps."""
+    async with Coordinator.open("memory://", TOOLS, durability="relaxed") as engine, serving(engine) as server:
+        on_the_loop: list[bool] = []
+        genuine = engine.check
+
+        def check(*args: Any, **given: Any) -> Any:
+            on_the_loop.append(threading.current_thread() is threading.main_thread())
+            return genuine(*args, **given)
+
+        monkeypatch.setattr(engine, "check", check)
+        api = await server.api()
+        assert (await api.post("/v1/check", {"plan": BOOK}, status=200))["valid"] is True
+    assert on_the_loop == [False]
 
 
 async def test_who_leaves_in_the_middle_of_a_request_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:

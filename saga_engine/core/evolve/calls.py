@@ -399,7 +399,7 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     call = state.steps[index].call(record.direction)
     if record.lost:
         call.owner_ended(call=True)
-    else:
+    elif record.counted:  # else the call was not made, and nothing answered
         call.answered()
     was = call.doubt or Doubt()
     # An attempt that was not made leaves the right to make it, even if only the death of an earlier one gave it.

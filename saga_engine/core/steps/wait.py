@@ -92,7 +92,7 @@ def never_begun(state: State) -> Iterator[tuple[int, EventName]]:
         try:
             about = _about(state, step.params.resolve(StateScope(state))[KIND])
         except (BindingUnresolved, ValueError):
-            continue  # its key is that of something that did not happen
+            continue  # its key is not known yet, or never will be
         yield from ((step.index, event) for event in Wait("event", None, about).events())
 
 

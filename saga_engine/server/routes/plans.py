@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from saga_engine.execution.aside import aside, is_large
+from saga_engine.execution.aside import aside
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
@@ -14,8 +14,7 @@ from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
 async def check(incoming: Incoming) -> Answer:
     """The problems of a plan."""
     plan = incoming.body["plan"]
-    checked = partial(incoming.engine.check, plan, input=incoming.body.get("input"))
-    found = await aside(checked) if is_large(plan) else checked()
+    found = await aside(partial(incoming.engine.check, plan, input=incoming.body.get("input")))
     return Answer({"valid": not found, "problems": [problem.to_dict() for problem in found]})
 
 

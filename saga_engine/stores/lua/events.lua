@@ -29,7 +29,8 @@
 -- 4. Only 'over' ends what is held: the owner of the saga journals first what became of it. An event that the journal
 --    has, and whose step waits for others ('arrived'), is held until then.
 -- 5. An event that comes after its wait is over is late. If the wait left something for it (about), it is nobody else's.
---    The wait of which 'over' was said last counts; to say it again, as about an event that came later, is no news.
+--    The wait of which 'over' was said last counts, of those that left something if there is one; to say it again, as
+--    about an event that came later, is no news.
 -- 6. What is forgotten of a saga is the content of its events, not that they came: law 1 holds for their ids. A channel
 --    that has nothing else is listed no more.
 -- 7. A channel without waits, held events and late ones to be handled expires keep_ms after its last change; no other.
@@ -217,7 +218,10 @@ function verbs.over()
     call('ZREM', waits, wait)
     if call('HDEL', box, 'a:' .. wait) == 1 then
       if taken == '' then
-        call('HSET', box, 'last', wait, 'last_about', about)
+        -- What one wait left for late events, another that leaves nothing does not take away.
+        if about ~= '' or (call('HGET', box, 'last_about') or '') == '' then
+          call('HSET', box, 'last', wait, 'last_about', about)
+        end
       else
         call('HDEL', box, 'last', 'last_about')
       end

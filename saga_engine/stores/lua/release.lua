@@ -4,7 +4,7 @@
 -- ARGV  epoch, due_ms: when it needs a worker (0: never)
 --
 -- LAWS
--- 1. A saga that has ended and was queued, because its parent is to be told, is taken out of the queue.
+-- 1. A saga that has ended and was queued, because others are to be told what follows, is taken out of the queue.
 -- 2. Messages that came while it was owned were left to the owner, who has not read them: a worker does. At once if
 --    the saga was released without a time; soon if it has one, whose reason may hold for the messages as well.
 
@@ -23,6 +23,9 @@ if found[1] == ARGV[1] and found[2] ~= '' then
     wait_for_worker(tag, id, due_ms, now)
   else
     redis.call('HSET', KEYS[1], 'idle', '1') -- on purpose: `sweep` does not count it as orphaned
+    if FINAL[found[3]] then
+      redis.call('ZREM', tag .. 'due', id)
+    end
   end
 elseif found[1] == ARGV[1] and FINAL[found[3]] then
   local tag, id = parts(KEYS[1])

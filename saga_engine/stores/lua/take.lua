@@ -9,13 +9,14 @@
 -- 1. The ids of the taken sagas are kept under the nonce, longer than any caller waits for an answer. A repeat with it
 --    after a lost reply gets the same sagas, if they are still ours: we own no saga without knowing it.
 -- 2. A member of `due` that is gone, or is owned under a valid lease, is wrong: this script removes it. One that has
---    ended is there because its parent is to be told.
+--    ended is there because others are to be told what follows: it stays, for later, until its owner releases it.
 -- 3. A saga with damaged keys cannot run: it is removed from the queue, and the others are served.
 -- 4. A key of a partition that has a wrong type is an error before any write: it is mended, and the call is repeated.
 
 local call = redis.call
 local LONGEST = 256
 local REPLY_BYTES = 4 * 1024 * 1024
+local ANOTHER_MS = 10 * 1000
 local REMEMBERED_MS = 24 * 3600 * 1000
 
 local owner, nonce, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -82,7 +83,11 @@ for _, due in ipairs(KEYS) do
     for _, id in ipairs(call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, limit)) do
       local head = tag .. 'head:' .. id
       local found = readable(tag, id)
-      call('ZREM', due, id)
+      if found and FINAL[found[2]] then
+        call('ZADD', due, now + ANOTHER_MS, id) -- neither `reclaim` nor `sweep` looks for it if its owner dies
+      else
+        call('ZREM', due, id)
+      end
       if found and ttl_of(tag, found[1]) == 0 then
         if found[1] ~= '' then
           redis.pcall('SREM', tag .. 'wake:' .. found[1], id)
