@@ -354,7 +354,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_late_events.py::test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded",
         "what came for a wait that a saga never began is only kept",
-        (("        for spot, left in past or ():\n", "        for spot, left in ():\n"),),
+        (("        for spot, left in past:\n", "        for spot, left in ():\n"),),
         only="False",
         hangs=True,
     ),
