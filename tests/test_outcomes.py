@@ -16,7 +16,7 @@ GATE: list[asyncio.Event] = []
 
 
 @tool(undo="give_back", retry=RetryPolicy(max_attempts=1))
-async def take(what: str) -> dict:
+async def take(what: str, idempotency_key: str) -> dict:
     if what == "moon":
         raise ToolError("out of reach", error_code="far", suggestion="take the lamp")
     if what == "slow":
@@ -25,7 +25,7 @@ async def take(what: str) -> dict:
 
 
 @tool
-async def give_back(what: str) -> dict:
+async def give_back(what: str, idempotency_key: str) -> dict:
     return {"back": what}
 
 

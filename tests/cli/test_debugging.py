@@ -26,7 +26,7 @@ def later(city: str) -> dict:
     raise ConnectionRefusedError("nobody is there")
 
 @tool(effect="read")
-def fine(city: str) -> dict:
+def fine(city: str, idempotency_key: str) -> dict:
     return {"city": city}
 """
 
