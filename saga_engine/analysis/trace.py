@@ -213,9 +213,9 @@ class _Walk:
         if failed is not None and "message" in failed:
             texts = {name: failed[name] for name in ("message", "suggestion") if name in failed}
             failed = {**failed, **self._redaction.error(texts)}
-            if said := getattr(state.phase, "said", ""):
-                if any(self._redaction.value(root, said) != said for root in ("by", "note")):
-                    failed["message"] = REDACTED
+            said = getattr(state.phase, "said", "")
+            if said and any(self._redaction.value(root, said) != said for root in ("by", "note")):
+                failed["message"] = REDACTED
         return {
             "type": "saga-end",
             "saga_id": state.saga_id,

@@ -17,7 +17,8 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """A step's call in one direction. Times are Unix milliseconds of the store's clock.
 
     ``params`` are in the form of views: cut, with markers for secrets; None where a binding has no value.
-    ``idempotency_key`` is None until the first attempt, and of a tool that gets none. ``traceback``: where the tool raised an unforeseen exception.
+    ``idempotency_key`` is None until the first attempt, and of a tool that gets none.
+    ``traceback``: where the tool raised an unforeseen exception.
     """
 
     step_id: int | str
