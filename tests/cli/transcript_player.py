@@ -38,7 +38,7 @@ from typing import Any, Final
 import pytest
 
 from saga_engine._version import __version__
-from saga_engine.cli import run, times
+from saga_engine.cli import doctor_state, run, times
 from saga_engine.stores.embedded import FolderServer, find_binary
 
 HERE: Final = Path(__file__).with_name("transcripts")
