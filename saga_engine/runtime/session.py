@@ -21,12 +21,7 @@ from saga_engine.core.messages import Message
 from saga_engine.core.session_records import MAX_AFTER, add_call, close, keep, partial_compensation
 from saga_engine.core.state import State
 from saga_engine.core.undo_by_call import undone_by
-from saga_engine.errors import (
-    CancelRefused,
-    SessionDiverged,
-    SessionEnded,
-    ValueNotJson,
-)
+from saga_engine.errors import CancelRefused, SessionDiverged, SessionEnded, ValueNotJson
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiled import CompiledStep
