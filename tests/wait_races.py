@@ -173,6 +173,11 @@ async def _running(url: str, process: Process, ledger: OutsideLedger) -> AsyncIt
         await store.close()
 
 
+#: How often is looked, in the end, for what is not settled yet; the clock moves on during the first looks only.
+_LOOKS = 800
+_MOVES = 40
+
+
 class Race:
     """One play of a seed."""
 
@@ -374,15 +379,21 @@ class Race:
             if not self._engines[-1][0].dead:
                 self.told.append("end: " + await self._next(state))
                 self._drive()
-        for _ in range(40):  # a sender or an owner that ended: workers look after what is held, or late
+        for look in range(_LOOKS):  # a sender or an owner that ended: workers look after what is held, or late
             if not {"held", *(["late"] if self.refunds else [])} & {*(await self._sent()).values()}:
                 break
-            await self._put_clock_on(PATIENCE_S)  # what came for a wait is looked at again when that is due
+            if look < _MOVES:
+                await self._put_clock_on(PATIENCE_S)  # what came for a wait is looked at again when that is due
             desk = self._desk
             events = Events(desk.store, desk.supervisor, desk._begin_late)
             await events.tell_again(range(desk.store.work().count))
-            await asyncio.sleep(0.001)
-        for late in (await self._desk.search(tags=[LATE_TAG])).sagas:
+            await asyncio.sleep(0.001 if look < _MOVES else 0.01)  # a saga of a late event needs a moment of its own
+        for _ in range(_LOOKS):
+            begun = (await self._desk.search(tags=[LATE_TAG])).sagas
+            if len(begun) >= [*(await self._sent()).values()].count("handled"):
+                break
+            await asyncio.sleep(0.01)  # what began it says so first
+        for late in begun:
             await self._desk.wait(late.saga_id)
 
     async def _next(self, state: State) -> str:
