@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -23,13 +22,14 @@ from mcp_types import INVALID_PARAMS
 from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.core.steps.child import undo_id
-from saga_engine.errors import PlanInvalid, Problem, RequestInvalid, SagaError, SagaExists, SagaNotFound, UndoRefused
+from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
 from saga_engine.execution.aside import allowing, aside, is_large
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
 from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import traced, visit_of
+from saga_engine.listener.limits import CHECK_S, checks
 from saga_engine.plan.model import Plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.schema import plan_schema
@@ -42,10 +42,6 @@ from saga_engine.ports import Head
 
 #: How long a request waits at most for a saga, in seconds.
 MAX_WAIT_S: Final = 60.0
-#: Processor time that a check or a simulation may use.
-_WORK_S: Final = 20.0
-#: So many checks and simulations of one agent are under way at once.
-_CHECKS_EACH: Final = 4
 #: The size of a part of a large output, and of an output in a list of steps.
 _PART_CHARS: Final = 20_000
 _SHOWN_CHARS: Final = 1_000
@@ -91,8 +87,7 @@ class EngineFace:
             may_use=self._rules.may_use,
         )
         self._work: set[asyncio.Task[Any]] = set()
-        #: The checks and simulations under way, by agent.
-        self._checking: Counter[str] = Counter()
+        self._checks = checks()
         self._made: Mapping[str, Callable[[str, Body], Awaitable[Body]]] = {
             "saga_tools": self._tools,
             "saga_plan_format": self._format,
@@ -155,14 +150,14 @@ class EngineFace:
 
     async def _check(self, name: str, given: Body) -> Body:
         try:
-            with self._place(name), allowing(_WORK_S):
+            with self._checks.taken(name), allowing(CHECK_S):
                 await self._planned(given)
         except PlanInvalid as error:
             return {"valid": False, "problems": [each.to_dict() for each in error.problems]}
         return {"valid": True, "problems": []}
 
     async def _simulate(self, name: str, given: Body) -> Body:
-        with self._place(name), allowing(_WORK_S):
+        with self._checks.taken(name), allowing(CHECK_S):
             plan = await self._planned(given)
             rehearsal = await self._coordinator.simulate(plan, input=given.get("input"))
         told = rehearsal.to_dict()
@@ -173,23 +168,6 @@ class EngineFace:
         """``_plan``, without holding up other agents."""
         large = is_large(given["plan"], given.get("input"))
         return await aside(partial(self._plan, given)) if large else self._plan(given)
-
-    @contextmanager
-    def _place(self, name: str) -> Iterator[None]:
-        """One of the checks and simulations of an agent. Raises ``RequestInvalid`` if it has too many."""
-        if self._checking[name] >= _CHECKS_EACH:
-            raise RequestInvalid(
-                f"{_CHECKS_EACH} checks and simulations of this agent are under way",
-                hint="wait until one of them has its answer",
-                where="tools/call",
-            )
-        self._checking[name] += 1
-        try:
-            yield
-        finally:
-            self._checking[name] -= 1
-            if not self._checking[name]:
-                del self._checking[name]
 
     def _plan(self, given: Body) -> Plan:
         """The plan, as far as an agent may write it. Raises ``PlanInvalid`` with all its problems."""

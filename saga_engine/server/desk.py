@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from saga_engine.errors import Forbidden, PlanInvalid, SagaNotFound, Unauthenticated
 from saga_engine.execution.ids import check_saga_id
+from saga_engine.listener.limits import Places, Rates, checks
 from saga_engine.plan.values import cut
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import Keys
-from saga_engine.server.limits import Places, Rates
 from saga_engine.server.oidc import Oidc
 from saga_engine.server.sessions import SignIns
 from saga_engine.server.settings import ServerSettings
@@ -24,10 +24,6 @@ from saga_engine.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
-
-#: Checks and simulations that are at work or wait for it: of all callers, and of each.
-_MOST_WORKS: Final = 32
-_MOST_WORKS_EACH: Final = 4
 
 
 class Desk:
@@ -57,10 +53,7 @@ class Desk:
         self.waits = Places(
             min(settings.max_waits, most), settings.max_waits_each, "requests wait for sagas", "ask without `wait`"
         )
-        #: Checks and simulations: two are at work, and the others wait for one of them.
-        self.works = Places(
-            _MOST_WORKS, _MOST_WORKS_EACH, "plans are being checked or simulated", "wait until one of yours has ended"
-        )
+        self.works = checks()
         #: Set when the server stops: it is not ready any more, and its streams end.
         self.draining = asyncio.Event()
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 _T = TypeVar("_T")
-
-#: Processor time that a check or a simulation of one request may use.
-WORK_S: Final = 20.0
 
 
 class CallerLeft(Exception):

@@ -15,13 +15,14 @@ from starlette.responses import Response
 from saga_engine.errors import RequestInvalid
 from saga_engine.execution.aside import allowing
 from saga_engine.execution.result import shown as told
+from saga_engine.listener.limits import CHECK_S
 from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import cut
 from saga_engine.server.bodies import json_of
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import NOBODY, Identity
 from saga_engine.server.keys import NO_KEY, Answer, Keyed, hashed, shown_again
-from saga_engine.server.leaving import WORK_S, CallerLeft, unless_left
+from saga_engine.server.leaving import CallerLeft, unless_left
 from saga_engine.tools.trace_context import called_from
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Operation:
             key = request.headers.get("idempotency-key") if self.keyed else None
             waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
             working = desk.place(desk.works, identity) if self.works else nullcontext()
-            bound = allowing(WORK_S) if self.works else nullcontext()
+            bound = allowing(CHECK_S) if self.works else nullcontext()
             with called_from(request.headers.get("traceparent")), waiting, working, bound:
                 handled = self._handled(incoming, key)
                 try:

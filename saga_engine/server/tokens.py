@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from saga_engine.errors import QuotaExceeded, SettingInvalid, StoreRefused, TokenNotFound
+from saga_engine.listener.limits import Rates
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document, DocumentStore
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity, check_scopes
-from saga_engine.server.limits import Rates
 
 _TOKEN: Final = re.compile(r"saga_(t[0-9a-f]{11})_([A-Za-z0-9_-]{43})", re.ASCII)
 _ID: Final = re.compile(r"t[0-9a-f]{11}", re.ASCII)

@@ -220,8 +220,8 @@ class TemporalSagas:
     async def _query(self, saga_id: str, name: str, argument: Any, wait_s: float) -> Any:
         """One answer of a worker. A query that reaches a run as another one continues it is answered by neither.
 
-        So each attempt gets a part of the time only, and a longer one than the last: a worker may have to replay the
-        whole history first.
+        So the first attempt gets little of the time, and each later one four times as much, as far as it lasts: a
+        worker may have to replay a long history first.
         """
         handle = self.client.get_workflow_handle(saga_id)
         left_s, try_s = wait_s, _FIRST_TRY_S
@@ -234,7 +234,7 @@ class TemporalSagas:
                     f"a worker cannot tell of saga {saga_id}: {_said(error)}", hint="is it of the same version?"
                 ) from error
             except RPCError as error:
-                left_s, try_s = left_s - span_s, try_s * 2
+                left_s, try_s = left_s - span_s, try_s * 4
                 if error.status in _IN_VAIN and left_s > 0:
                     continue
                 if error.status in _AWAY or error.status is RPCStatusCode.FAILED_PRECONDITION:

@@ -10,7 +10,7 @@ import pytest
 from mcp import MCPError
 
 from saga_engine import Coordinator, tool
-from saga_engine.errors import RequestInvalid
+from saga_engine.errors import QuotaExceeded
 from saga_engine.gateway.engine import EngineFace
 from tests.gateway.agents import writer as agent
 
@@ -138,9 +138,9 @@ async def test_the_checks_of_an_agent_are_counted() -> None:
         face = EngineFace(coordinator, "desk")
         with ExitStack() as held:
             for _ in range(4):
-                held.enter_context(face._place("ann"))
+                held.enter_context(face._checks.taken("ann"))
             for made in (face._check, face._simulate):
-                with pytest.raises(RequestInvalid, match="4 checks and simulations"):
+                with pytest.raises(QuotaExceeded, match="being checked or simulated"):
                     await made("ann", {"plan": PLAN})
             assert (await face._check("bob", {"plan": PLAN}))["valid"] is True
             assert (await face._submit("ann", {"plan": PLAN}))["status"] == "RUNNING"

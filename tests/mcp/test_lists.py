@@ -112,19 +112,29 @@ def test_accept_names_what_it_leaves_out_and_everything_else_starts(tmp_path: Pa
     assert "inn.odd" not in out.split()
 
 
-def _deep(levels: int) -> dict[str, Any]:
-    return {"type": "object", "properties": {"d": _deep(levels - 1)} if levels else {}}
+def _deep(levels: int) -> str:
+    """A schema, as text: what builds it must not give up before the engine could."""
+    return '{"type":"object","properties":{"d":' * levels + '{"type":"string"}' + "}}" * levels
 
 
-def test_a_schema_that_is_too_deep_leaves_the_other_tools_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (_deep(99), "nested deeper than 100 levels"),
+        (_deep(20_000), "nested deeper than 100 levels"),
+        ('{"type":"object","properties":{"a":{"type":"string"},"a":{}}}', "the name 'a' twice"),
+    ],
+    ids=["deep", "deeper", "twice"],
+)
+def test_a_schema_that_no_parser_reads_leaves_the_other_tools_alone(tmp_path: Path, schema: str, why: str) -> None:
     """A parser that gives up gives up the whole list; the one tool is left out, and named with the reason."""
     world = World(tmp_path)
-    also_lists(world, {"name": "deep", "inputSchema": _deep(200)})
+    world.file.with_suffix(".raw").write_text(f'{{"name":"odd","inputSchema":{schema}}}')
     (tmp_path / "saga.toml").write_text(f"[mcp.inn]\ncommand = {json.dumps(world.command())}\n")
     code, out, err = saga(tmp_path, "tools", "accept", "inn")
     assert code == 1
-    assert "deep" in err
-    assert "nested deeper than 100 levels" in err
+    assert "inn.odd is left out, it cannot be used" in err
+    assert why in err
     assert "inn.book" in out
 
 

@@ -56,6 +56,8 @@ def listed():
     listing = WORLD.with_suffix(".listing")
     if listing.exists():
         tools += json.loads(listing.read_text())
+    if WORLD.with_suffix(".raw").exists():
+        tools.append("RAW")  # its text is no JSON that could be built
     if WAYS.get("twins"):
         tools.append(tools[0] | {"description": "Book another room."})
     return tools
@@ -172,7 +174,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def spelled(made):
     """The text of a response; with a name twice where ``TWICE`` stands in it."""
-    return json.dumps(made).replace('"TWICE"', '1, "id": 2')
+    text = json.dumps(made).replace('"TWICE"', '1, "id": 2')
+    return text.replace('"RAW"', WORLD.with_suffix(".raw").read_text()) if '"RAW"' in text else text
 
 
 def main():

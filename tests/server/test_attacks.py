@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from saga_engine.errors import QuotaExceeded, StoreUnavailable
+from saga_engine.listener.limits import Places, Rates
 from saga_engine.server import listen, streams
-from saga_engine.server.limits import Places, Rates
 from saga_engine.server.problems import problem_of
 from saga_engine.server.settings import ServerSettings
 from saga_engine.server.signin import own_path

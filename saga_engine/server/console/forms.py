@@ -19,6 +19,7 @@ from saga_engine.errors import (
     ValueNotJson,
 )
 from saga_engine.execution.aside import allowing, aside
+from saga_engine.listener.limits import CHECK_S
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.strict_json import strict_json
@@ -30,7 +31,6 @@ from saga_engine.server.console.plans import plan_page
 from saga_engine.server.console.questions import may_happen_twice
 from saga_engine.server.console.reading import nodes_of
 from saga_engine.server.console.routes import Pages, error_frame
-from saga_engine.server.leaving import WORK_S
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -131,7 +131,7 @@ class Forms(Pages):
             if submits:
                 result, _ = await acts.submit(self.desk, identity, {"plan": body, "input": values})
                 return self.back({}, "started", saga_address(result.saga_id))
-            with self.desk.place(self.desk.works, identity), allowing(WORK_S):
+            with self.desk.place(self.desk.works, identity), allowing(CHECK_S):
                 problems = await aside(partial(engine.check, plan, input=values))
                 rehearsal = None if problems else (await engine.simulate(plan, input=values)).to_dict()
                 nodes = [] if problems else await aside(partial(_nodes, engine, plan, values))

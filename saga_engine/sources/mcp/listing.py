@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.compensation import claimed_undo, undo_among
-from saga_engine.sources.mcp.messages import MAX_DEPTH, TOO_DEEP, blocks_of, fault_in
+from saga_engine.sources.mcp.messages import UNREADABLE_TOOL, blocks_of, fault_in
 from saga_engine.sources.mcp.pins import PinnedTool
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _fault(entry: Any) -> str:
 
     if not isinstance(entry, dict):
         return "it is no object"
-    if entry.get(TOO_DEEP):
-        return f"its schemas are nested deeper than {MAX_DEPTH} levels"
+    if entry.get(UNREADABLE_TOOL):
+        return printable(str(entry[UNREADABLE_TOOL]), _REASON_CHARS)
     for version in ("2025-11-25", "2026-07-28"):
         bare = {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         try:

@@ -32,9 +32,12 @@ _BLOCKS: Final[dict[str, dict[str, type]]] = {
 }
 #: The keywords of a schema that hold values and no schemas.
 _VALUES: Final = frozenset({"const", "default", "enum", "examples", "example"})
-#: The field of a listed tool that stands in place of its schemas if they are nested too deeply to be read.
-TOO_DEEP: Final = "_tooDeep"
+#: The field of a listed tool that says why it cannot be read, in place of what it declares.
+UNREADABLE_TOOL: Final = "_unreadable"
+#: How deep the declaration of a tool may be, and what any parser reads.
 MAX_DEPTH: Final = 100
+_READ_DEPTH: Final = 150
+_BRACKET: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -91,53 +94,96 @@ def _whole(found: re.Match[bytes]) -> bytes:
 
 
 def read_once(data: bytes) -> bytes:
-    """A message as it is parsed: with whole characters, and if it has a name twice, an error in its place."""
+    """A message as it is parsed: with whole characters, and if it has a name twice, an error in its place.
+
+    In a list of tools only the tool is marked (``UNREADABLE_TOOL``), and so is one that is nested too deeply: a parser
+    that gives up gives up the whole message, and with it all tools of the server.
+    """
     data = whole_characters(data.removeprefix(codecs.BOM_UTF8))
-    twice: list[str] = []
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(found)
-        if len(made) < len(found):
-            names = [name for name, _ in found]
-            twice.append(next(name for name in made if names.count(name) > 1))
-        return made
-
     try:
-        value = json.loads(data, object_pairs_hook=pairs)
-    except (ValueError, RecursionError):
+        try:
+            value, twice = _loaded(data)
+        except RecursionError:
+            value, twice = _loaded(_flat(data))
+            if not _tools_of(value):
+                return data  # of an answer nothing is left out
+    except ValueError:
         return data  # the parser says what it is
     if not isinstance(value, dict) or "method" in value:
         return data
-    if not twice:
-        return json.dumps(value).encode() if _flattened(value.get("result")) else data
-    said = f"its answer has the name '{printable(twice[0], 100)}' twice in one object"
-    error = {"code": UNREADABLE, "message": said}
-    return json.dumps({"jsonrpc": "2.0", "id": value.get("id"), "error": error}).encode()
+    marked = [tool for tool in _tools_of(value) if _mark(tool, twice)]
+    if twice:
+        said = f"its answer has {_said_twice(twice[0])}"
+        error = {"code": UNREADABLE, "message": said}
+        return json.dumps({"jsonrpc": "2.0", "id": value.get("id"), "error": error}).encode()
+    return json.dumps(value).encode() if marked else data
 
 
-def _flattened(result: Any) -> bool:
-    """Whether a list of tools had one whose schemas no parser would read, and it has a mark in their place now.
+class _Twice(dict[str, Any]):
+    """An object that has a name twice, which says two things at once."""
 
-    A parser that gives up gives up the whole message, and with it all tools of the server.
-    """
+    name = ""
+
+
+def _said_twice(found: _Twice) -> str:
+    return f"the name '{printable(found.name, 100)}' twice in one object"
+
+
+def _loaded(data: bytes) -> tuple[Any, list[_Twice]]:
+    """A message, and the objects in it that have a name twice. Raises ``ValueError`` and ``RecursionError``."""
+    twice: list[_Twice] = []
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(found)
+        if len(made) == len(found):
+            return made
+        names = [name for name, _ in found]
+        twice.append(_Twice(made))
+        twice[-1].name = next(name for name in made if names.count(name) > 1)
+        return twice[-1]
+
+    return json.loads(data, object_pairs_hook=pairs), twice
+
+
+def _flat(data: bytes) -> bytes:
+    """JSON in which whatever is nested deeper than a parser reads is null."""
+    parts, kept, begun, depth = [], 0, 0, 0
+    for found in _BRACKET.finditer(data):
+        if found[0] in b"[{":
+            depth += 1
+            if depth == _READ_DEPTH:
+                begun = found.start()
+        elif found[0] in b"]}":
+            if depth == _READ_DEPTH:
+                parts += [data[kept:begun], b"null"]
+                kept = found.end()
+            depth -= 1
+    return b"".join([*parts, data[kept:]])
+
+
+def _tools_of(value: Any) -> list[Any]:
+    result = value.get("result") if isinstance(value, dict) else None
     tools = result.get("tools") if isinstance(result, dict) else None
-    deep = [tool for tool in tools if _is_deep(tool)] if isinstance(tools, list) else []
-    for tool in deep:
+    return tools if isinstance(tools, list) else []
+
+
+def _mark(tool: Any, twice: list[_Twice]) -> bool:
+    """Whether a tool cannot be read; a mark is in place of its declaration, and ``twice`` knows it no more."""
+    why, depth, level = "", 0, [tool] if isinstance(tool, dict) else []
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for each in level:
+            if twice and isinstance(each, _Twice):
+                twice[:] = [other for other in twice if other is not each]
+                why = why or f"it has {_said_twice(each)}"
+            values = each.values() if isinstance(each, dict) else each
+            inner += [one for one in values if isinstance(one, dict | list)]
+        level = inner
+    if depth > MAX_DEPTH:
+        why = f"its schemas are nested deeper than {MAX_DEPTH} levels"
+    if why:
         name = tool.get("name")
         tool.clear()
-        tool.update({"name": name, "inputSchema": {"type": "object"}, TOO_DEEP: True})
-    return bool(deep)
-
-
-def _is_deep(tool: Any) -> bool:
-    level: list[dict[str, Any] | list[Any]] = [tool] if isinstance(tool, dict) else []
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for each in level
-            for inner in (each.values() if isinstance(each, dict) else each)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+        tool.update({"name": name, "inputSchema": {"type": "object"}, UNREADABLE_TOOL: why})
+    return bool(why)

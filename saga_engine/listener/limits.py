@@ -14,6 +14,13 @@ from saga_engine.ports.machine_clock import machine_clock
 _REMEMBERED: Final = 10_000
 
 
+#: The checks and simulations of all callers, and of each.
+_MOST_CHECKS: Final = 32
+_MOST_CHECKS_EACH: Final = 4
+#: The processor time that each of them may use, in seconds.
+CHECK_S: Final = 20.0
+
+
 class Rates:
     """Token buckets by caller: ``burst`` at once, then ``per_s``."""
 
@@ -66,3 +73,9 @@ class Places:
             self._open[caller] -= 1
             if not self._open[caller]:
                 del self._open[caller]
+
+
+def checks() -> Places:
+    """Those of the checks and simulations behind one door: two are at work, and the others wait for one of them."""
+    what, hint = "plans are being checked or simulated", "wait until one of yours has ended"
+    return Places(_MOST_CHECKS, _MOST_CHECKS_EACH, what, hint)
