@@ -17,6 +17,9 @@ _MAX_LISTED: Final = 40
 def undo_lines(found: dict[str, Any]) -> list[str]:
     """A preview as text: what is undone, in that order, what remains, and what belongs to other sagas."""
     about = f"saga {shown(found['saga_id'], 128)}: the undo of saga {shown(found['undo_of'], 128)}"
+    rows_of = [*found["undoes"], *found["remains"], *found["elsewhere"]]
+    if not rows_of and not found["begun"]:
+        about = f"saga {shown(found['undo_of'], 128)}"  # there is no other saga
     lines = [f"{about}, already started" if found["begun"] else about]
     rows = [_row(each, "undone") for each in found["undoes"][:_MAX_LISTED]]
     rows += [_row(each, "remains") for each in found["remains"][:_MAX_LISTED]]

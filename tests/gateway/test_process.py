@@ -102,6 +102,15 @@ async def test_what_nothing_takes_back_is_asked_about(world: World, tmp_path: Pa
         assert "names no undo" in await agent.refused("wipe")
 
 
+async def test_an_agent_spares_itself_no_question_by_its_plan(world: World, tmp_path: Path) -> None:
+    """With ``--engine`` the agent writes the plan: that it calls the step the pivot is no operator's word."""
+    plan = {"steps": [{"step_id": 1, "tool": "inn.wipe", "kind": "pivot"}]}
+    async with gateway(tmp_path, "--engine") as (agent, _):
+        saga_id = (await agent.done("saga_submit", plan=plan))["saga_id"]
+        shown = await agent.done("saga_show", saga_id=saga_id, wait_s=60)
+    assert [each["kind"] for each in shown["questions"]] == ["approval"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"), [([], "no tool to serve"), (["--on-disconnect", "never"], "keep, complete, undo")]
 )
