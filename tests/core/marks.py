@@ -13,13 +13,14 @@ from tests.core.world import Violation
 
 def mark_of(state: State, question: OpenQuestion, decision: str) -> str:
     """The mark of an answer, if it needs one: without it, it is refused. A look at what follows changes nothing."""
-    if not needs_mark(state, question, decision):
-        return ""
     before = view(state)
+    told = outlook(state, question, decision)
     if view(state) != before:
         raise Violation(f"a look at what follows from {decision} changed the saga")
+    if not needs_mark(state, question, decision):
+        return ""
     step = state.plan.steps[question.step].key
     without = Message(id="d", kind="resolve", step=step, decision=decision, question=question.id)
     if isinstance(answer(state, without, state.at), r.QuestionResolved):
         raise Violation("a call that may happen twice was repeated, and nobody had said that this is known")
-    return str(outlook(state, question, decision)["mark"])
+    return str(told["mark"])
