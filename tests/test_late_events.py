@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from saga_engine import Coordinator, Sensitive, ToolError, tool
+from saga_engine import Coordinator, RetryPolicy, Sensitive, ToolError, tool
 from saga_engine.core import records as r
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
@@ -328,3 +328,41 @@ async def test_a_late_call_binds_what_the_saga_has_and_the_first_that_there_is()
     assert got[1][0] == "$output.step_1"
     assert len(got[0][2]) > 10
     assert got[0][3:] == ["{$key}", {"$a": "$input.to"}]
+
+
+@tool(undo="take_back", retry=RetryPolicy(max_attempts=1))
+async def order() -> dict[str, Any]:
+    """Nobody knows whether it happened."""
+    raise ConnectionResetError("the line is dead")
+
+
+@tool
+async def take_back(ref: str) -> None:
+    """The undo of an order."""
+
+
+async def test_a_key_that_becomes_known_after_the_turn_is_told_of(tmp_path: Path) -> None:
+    """The saga is cancelled while an operator is asked; the answer gives the key of a wait that it never began."""
+    body = {
+        "input": {"who": "ada"},
+        "steps": [
+            {
+                "step_id": 1,
+                "tool": "order",
+                "params": {},
+                "rollback": {"tool": "take_back", "params": {"ref": "$output.step_1.id"}},
+            },
+            {"step_id": 2, "wait": {**PAID, "key": "$output.step_1.id"}, "depends_on": [1]},
+        ],
+    }
+    async with Coordinator.open("memory://", [*refunds(tmp_path), order, take_back], on_escalation=()) as engine:
+        assert (await engine.run(body, saga_id="s")).status == "ESCALATED"
+        assert (await engine.send_event("paid", "k", {"sum": 7})).disposition == "kept"
+        await engine.cancel("s", by="ada")
+        assert (await engine.resolve("s", 1, "happened", output={"id": "k"})).status == "COMPENSATED"
+        worker = asyncio.create_task(engine.work())
+        async with asyncio.timeout(60):
+            while (await engine.events("paid", "k"))[0].disposition != "handled":  # noqa: ASYNC110 - of another task
+                await asyncio.sleep(0.005)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)

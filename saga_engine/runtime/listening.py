@@ -18,7 +18,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
-from saga_engine.core.steps.wait import INVALID, REPEATED, entry_of, never_begun, schema_of
+from saga_engine.core.steps.wait import INVALID, KIND, REPEATED, entry_of, never_begun, schema_of
 from saga_engine.core.waits import Wait
 from saga_engine.ports import Channel, DueEvent, EventStore, Store, StoredEvent, Waiter
 
@@ -40,7 +40,7 @@ class Spot(NamedTuple):
 class Listening:
     """What one driver has told the store about the waits of its saga."""
 
-    __slots__ = ("_held", "_open", "_past", "_refused", "_state", "_store", "_told", "moved", "task")
+    __slots__ = ("_held", "_open", "_refused", "_state", "_store", "_told", "_unsaid", "moved", "task")
 
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
@@ -54,7 +54,8 @@ class Listening:
         #: Events that the store holds for the saga, and that it has not answered.
         self._held: list[Message] = []
         #: Whether the store knows that the waits are over which a saga that turned around has not begun.
-        self._past: set[Spot] = set()
+        #: The steps that wait, as far as nothing was said of those that never began; None: the saga goes forward.
+        self._unsaid: set[int] | None = None
         #: Events that were held for waits which are over, with what they are for now.
         self.moved: list[DueEvent] = []
         #: While calls are made, the store is told beside them.
@@ -63,7 +64,7 @@ class Listening:
     @property
     def settled(self) -> bool:
         """Whether the store knows all waits of the saga, and the saga all that the store holds for it."""
-        if self._refused or self._held or any(spot not in self._past for spot, _ in self._never_begun()):
+        if self._refused or self._held or self._never_begun():
             return False
         return self._told.keys() == self._open and self._told == self._wanted()
 
@@ -108,7 +109,7 @@ class Listening:
                 self._told.pop(spot, None)  # it is registered anew
         wanted = self._wanted()
         over = [(spot, left_by(self._state, *spot)) for spot in self._open if spot not in wanted]
-        past = [each for each in self._never_begun() if each[0] not in self._past]
+        past = self._never_begun()
         new = []
         for spot, source in wanted.items():
             if self._told.get(spot) != source:
@@ -147,10 +148,19 @@ class Listening:
             waiter = self._waiter(spot)
             await events.register(spot.channel, waiter, _NO_SCHEMA, keep_ms=EVENT_KEEP_MS)
             await self._over(events, spot, waiter, left)
-            self._past.add(spot)
+        if self._unsaid is not None:
+            self._unsaid.difference_update(spot.step for spot, _ in past)
 
     def _never_begun(self) -> Sequence[tuple[Spot, Left]]:
-        spots = [Spot(index, 1, Channel(*event)) for index, event in never_begun(self._state)]
+        """Those of which nothing was said yet. A key may become known long after the saga has turned around."""
+        state = self._state
+        if not state.backward:
+            return ()
+        if self._unsaid is None:
+            self._unsaid = {step.index for step in state.plan.steps if step.builtin == KIND}
+        if not self._unsaid:
+            return ()
+        spots = [Spot(index, 1, Channel(*event)) for index, event in never_begun(state, self._unsaid)]
         return [(spot, left_by(self._state, *spot)) for spot in spots]
 
     async def _tell(self, events: EventStore, message: Message, code: str, spot: Spot, left: Left) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.core.steps.wait import KIND as WAIT
 from saga_engine.core.steps.wait import never_begun
 from saga_engine.errors import Interrupted, LeaseLost, StoreRefused, StoreUnavailable
 from saga_engine.loggers import logger_of
@@ -127,7 +128,8 @@ class Resting:
             await self._attend(busy=busy)
         if not self._turned and self.state.backward:
             self._turned = True
-            if self._listening is None and not any(True for _ in never_begun(self.state)):
+            # (The key of a wait may become known later: a call in doubt turns out to have happened.)
+            if self._listening is None and WAIT not in {step.builtin for step in self.state.plan.steps}:
                 return
         listening = self._listening = self._listening or Listening(self._store, self.state)
         if listening.task is not None:

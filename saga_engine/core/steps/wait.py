@@ -11,7 +11,7 @@ the wait is over: if it was in vain, they are given to other waits, or are late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
@@ -77,15 +77,18 @@ def _about(state: State, body: Mapping[str, Any]) -> dict[str, Any]:
     return {word: found}
 
 
-def never_begun(state: State) -> Iterator[tuple[int, EventName]]:
+def never_begun(state: State, among: Iterable[int] | None = None) -> Iterator[tuple[int, EventName]]:
     """The events of the waits that a saga which turned around will not begin, as far as their keys are known.
+
+    ``among``: only those of these steps.
 
     What comes for them comes too late, as it does for a wait that has begun. A fork that has the saga's effects
     waits for them in its place.
     """
     if not isinstance(state.phase, Backward) or state.phase.reason == "transferred" or state.undo_of:
         return
-    for step in state.plan.steps:
+    steps = state.plan.steps
+    for step in steps if among is None else (steps[index] for index in among):
         at = state.steps[step.index]
         if step.builtin != KIND or at.begun or at.settled or at.status != SKIPPED:
             continue
