@@ -114,7 +114,7 @@ test-rest: venv ## what CI runs beside `make test`: clusters, browsers, Temporal
 LONG_ARGS ?= -n 2 --dist worksteal
 
 test-long: venv ## all tests with their long forms: every pair of kills, every mutation of a promise, many more seeds
-	@$(BIN)/python -m pytest --long $(LONG_ARGS)
+	@$(BIN)/python -m pytest --long --timeout 600 $(LONG_ARGS)
 
 # What differs between versions of Python is asyncio, so the core, the runtime and the tools' calls are what is run again.
 NEWEST_TESTS := tests/core --ignore tests/core/test_mutants.py tests/runtime tests/test_api.py tests/test_sessions.py tests/test_session_turns.py tests/test_contexts.py \

@@ -97,6 +97,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In CI a failure is printed when it happens: a run that is ended before its summary has still said which it were."""
+    if report.failed and "CI" in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(getattr(crash, "message", report.longrepr)).strip().partition("\n")[0][:200]
+        sys.stderr.write(f"\nFAILED {report.nodeid} - {said} (after {report.duration:.0f} s)\n")
+
+
 #: Files that take longest, whose tests come first: else a worker would begin one of them when the others have no more.
 LONGEST = (
     "docs/test_site.py",
