@@ -10,11 +10,12 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from saga_engine.errors import JobNotFound, SagaError, SettingInvalid
+from saga_engine.errors import DecisionRefused, JobNotFound, SagaError, SettingInvalid
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document
@@ -45,7 +46,8 @@ Action = Literal["resume", "cancel", "resolve"]
 class Job(msgspec.Struct):
     """A job and its report. ``counts``: how many sagas came out how: ``done``, or an error's code.
 
-    ``successes`` are the first thousand sagas that were done, ``failures`` the first thousand that were not.
+    ``successes`` are the first thousand sagas that were done, ``failures`` the first thousand that were not. ``twice``:
+    its sender knows that a call in doubt whose tool honours no key may happen twice if it is repeated.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Job(msgspec.Struct):
     decision: str = ""
     kind: str = ""
     note: str = ""
+    twice: bool = False
     worked: int = 0
     counts: dict[str, int] = {}
     successes: list[str] = []
@@ -93,6 +96,8 @@ class Jobs:
         sagas = list(dict.fromkeys(named)) if named is not None else await self._found(identity, where or {})
         if (body["action"] == "resolve") != bool(body.get("decision")):
             raise SettingInvalid("a decision belongs to 'resolve', and 'resolve' needs one")
+        if body.get("twice") and body.get("decision") != "retry":
+            raise SettingInvalid("'twice' belongs to the decision 'retry'")
         job = Job(
             id=job_id,
             action=body["action"],
@@ -102,6 +107,7 @@ class Jobs:
             decision=body.get("decision", ""),
             kind=body.get("kind", ""),
             note=body.get("note", ""),
+            twice=body.get("twice", False),
             created_ms=_now_ms(),
         )
         if await self._documents.write("job", Document(job.id, 0, msgspec.json.encode(job)), due_ms=1) is None:
@@ -222,13 +228,41 @@ class Jobs:
         return None
 
     async def _resolve(self, identity: Identity, job: Job, saga_id: str) -> None:
-        """Give the decision to each open question of the saga that is of the kind and has it as an option."""
-        body = (await self._desk.engine_of(identity).show(saga_id)).body
-        for question in body["questions"]:
+        """Give the decision to each open question of the saga that is of the kind and has it as an option.
+
+        One that is refused keeps no other one from its answer. Raises what the first refusal raised.
+        """
+        refused: DecisionRefused | None = None
+        for question in (await self._desk.engine_of(identity).show(saga_id)).body["questions"]:
             if job.kind in ("", question["kind"]) and job.decision in question["options"]:
-                step = str(question["step_id"])
-                key = _key(job, saga_id, question["question_id"])
-                await acts.resolve(self._desk, identity, saga_id, step, job.decision, note=job.note, key=key)
+                try:
+                    await self._answer(identity, job, saga_id, question)
+                except DecisionRefused as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
+
+    async def _answer(self, identity: Identity, job: Job, saga_id: str, question: Mapping[str, Any]) -> None:
+        """Answer one question; without ``twice`` no call is repeated that may happen twice."""
+        about = question["question_id"]
+        answer = partial(
+            acts.resolve,
+            self._desk,
+            identity,
+            saga_id,
+            str(question["step_id"]),
+            job.decision,
+            note=job.note,
+            key=_key(job, saga_id, about),
+            question=about,
+        )
+        try:
+            await answer()
+        except DecisionRefused as error:
+            mark = error.context.get("expect") if job.twice else None
+            if mark is None:
+                raise
+            await answer(expect=mark)
 
 
 def _key(job: Job, *parts: str) -> str:

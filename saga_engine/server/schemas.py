@@ -223,6 +223,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         decision=TEXT,
         kind=TEXT,
         note=TEXT,
+        twice=TRUTH,
         created_ms=COUNT,
         ended_ms=COUNT,
     ),

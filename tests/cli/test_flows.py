@@ -222,7 +222,9 @@ def test_resume_all_ends_with_the_gravest_code(cli, book):
     assert second.code == 4
     assert "asks-2" in second.out
     assert "ok-2" in second.out
+    assert cli("resolve", "asks-2", "2", "retry").code == 6  # its tool honours no key: only with the mark
     assert cli("resume", "--all", *WITH, "--json").json == {"sagas": []}
+    assert cli.world.count("vanish:c") == 1
 
 
 def test_usage_errors_exit_2(cli):

@@ -226,6 +226,11 @@ OF_STEPS = [
         (('return decision == "retry" and may_happen_twice', 'return decision == "never" and may_happen_twice'),),
     ),
     Mutation(
+        "tests/server/test_jobs.py::test_a_job_repeats_a_bare_call_only_if_its_sender_knows",
+        "a job gives each answer the mark that it needs",
+        (('error.context.get("expect") if job.twice else None', 'error.context.get("expect")'),),
+    ),
+    Mutation(
         "tests/test_outlooks.py::test_a_call_without_a_key_is_looked_for_by_its_params_and_time",
         "a key that nobody was sent is shown",
         (('"told" if spec.told_key else "never"', '"told" if spec.told_key else "told"'),),

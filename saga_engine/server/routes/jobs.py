@@ -39,7 +39,8 @@ OPERATIONS: Final = [
         summary="Resume, cancel or resolve many sagas",
         about=(
             "The sagas are those in `sagas`, or those that fit `where`. `resolve` gives the `decision` to each open "
-            "question that has it as an option, of one `kind` if that is given."
+            "question that has it as an option, of one `kind` if that is given. A call in doubt whose tool honours no "
+            "key is repeated (`retry`) only with `twice`: it may happen twice."
         ),
         scope="resolve",
         handle=create,
@@ -53,6 +54,7 @@ OPERATIONS: Final = [
                 "decision": TEXT,
                 "kind": TEXT,
                 "note": NOTE,
+                "twice": TRUTH,
             },
             ["action"],
         ),
