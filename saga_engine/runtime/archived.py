@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -48,15 +48,15 @@ class Archived(NamedTuple):
         return [entry.record for entry in self.trace.entries]
 
 
-def filed(folder: Path, saga_id: str | None = None) -> Iterator[Filed]:
-    """The files of an archive, or those of one saga: the last day first. Raises ``SettingInvalid``."""
+def filed(folder: Path, saga_ids: Collection[str] | None = None) -> Iterator[Filed]:
+    """The files of an archive, or those of some sagas: the last day first. Raises ``SettingInvalid``."""
     if not folder.is_dir():
         raise SettingInvalid(f"there is no archive at {folder}", hint="[retention] archive names it, or --archive DIR")
     try:
         for day in sorted((each for each in folder.iterdir() if each.is_dir()), reverse=True):
             for path in sorted(day.glob(f"[!.]*{SUFFIX}")):
                 name = path.name[: -len(SUFFIX)][:-_HASH_CHARS]
-                if name and saga_id in (None, name):
+                if name and (saga_ids is None or name in saga_ids):
                     yield Filed(name, day.name, path, path.stat().st_size, _status(path))
     except OSError as error:
         raise SettingInvalid(f"the archive {folder} cannot be read: {error}") from error
@@ -67,7 +67,7 @@ def found(folder: Path, saga_id: str) -> list[Filed]:
 
     Raises ``SagaNotFound`` and ``SettingInvalid``.
     """
-    files = sorted(filed(folder, saga_id), key=lambda each: (each.day, each.path.stat().st_mtime_ns), reverse=True)
+    files = sorted(filed(folder, (saga_id,)), key=lambda each: (each.day, each.path.stat().st_mtime_ns), reverse=True)
     if not files:
         raise SagaNotFound(
             f"the archive {folder} has no saga {printable(saga_id, 128)}",

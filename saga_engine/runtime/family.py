@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from saga_engine.core.codec import decode
@@ -16,6 +17,7 @@ from saga_engine.errors import EraseRefused, JournalUnreadable, SagaErased, Saga
 from saga_engine.ports import Head, Store
 from saga_engine.ports.events import Channel, ListedEvent
 from saga_engine.ports.head import tombstone_of
+from saga_engine.runtime.claims import Claims
 from saga_engine.runtime.journal import at_hand, state_of
 from saga_engine.runtime.ties import Ties, ties_in
 
@@ -86,7 +88,9 @@ async def _member(store: Store, head: Head) -> Member:
     tombstone = tombstone_of(head.summary)
     if tombstone is not None:
         said = tombstone.get("ties") or {}
-        return Member(head, Ties.from_dict(said), said.get("late", ()))
+        ties = Ties.from_dict(said)
+        since = await Claims(store.guard_store(), head.saga_id).owners()  # forks that had read it before
+        return Member(head, replace(ties, heirs=ties.heirs.union(since.values())), said.get("late", ()))
     try:
         records = [decode(piece) for piece in await store.read(head.saga_id)]
         ties = await ties_in(store, records)

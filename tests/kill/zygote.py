@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple
 from tests.kill import (
     builtin_child,
     child,
+    erase_child,
     fork_child,
     growing_child,
     image_child,
@@ -44,6 +45,7 @@ _PLAYERS = {
     "late": late_child.main,
     "several": several_child.main,
     "purge": purge_child.main,
+    "erase": erase_child.main,
 }
 
 

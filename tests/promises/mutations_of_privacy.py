@@ -64,12 +64,22 @@ OF_PRIVACY = [
     Mutation(
         "tests/privacy/test_leaving.py::test_what_holds_copies_of_an_erased_saga_is_named_and_erased_with_it",
         "an erasure says nothing of the forks and children that hold copies",
-        (("if others and not family:", "if len(others) > 99 and not family:"),),
+        (("if left and not family:", "if len(left) > 99 and not family:"),),
     ),
     Mutation(
         "tests/privacy/test_leaving.py::test_an_erased_saga_stays_as_long_as_another_one_needs_it",
         "with its key a saga loses what it is tied to",
         (('**({"ties": dict(ties)} if ties else {})', "**{}"),),
+    ),
+    Mutation(
+        "tests/kill/test_erase.py::test_an_erasure_that_is_killed_is_ended_by_its_repeat",
+        "what was erased before is not looked into when an erasure is repeated",
+        (('said = tombstone.get("ties") or {}\n        ties =', "said = {}\n        ties ="),),
+    ),
+    Mutation(
+        "tests/privacy/test_leaving.py::test_an_archive_that_has_an_erased_saga_is_named_each_time",
+        "only the files of sagas that are gone are named",
+        (("for saga_id, path in files if saga_id in stored]", "for saga_id, path in files if saga_id in found.gone]"),),
     ),
     Mutation(
         "tests/test_redacted.py::test_a_redacted_field_reaches_no_store",
