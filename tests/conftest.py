@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from tests import tiers
 
@@ -25,7 +26,6 @@ settings.register_profile("saga", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile(
     "mutants", settings.get_profile("saga"), phases=[Phase.explicit, Phase.generate], database=None
 )
-settings.load_profile("saga")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,11 +83,21 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What is collected lives as long as the run: the collector of garbage need not look through it, now or later.
+    gc.disable()
+    tiers.begin(config.getoption("--tier"))
+    settings.register_profile("tier", settings.get_profile("saga"), max_examples=tiers.examples(100))
+    settings.load_profile("tier")
     # A worker of xdist has inherited the folder of its controller.
     if hasattr(config, "workerinput") or (folder := memory_folder()) is None:
         return
     os.environ |= {"TMPDIR": str(folder), "PYTEST_DEBUG_TEMPROOT": str(folder)}
     tempfile.tempdir = None  # it is asked for anew
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -158,7 +168,10 @@ def _choose(tier: str, config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         name = item.path.relative_to(tiers.TESTS).as_posix()
         case = item.nodeid.partition("::")[2]
-        wanted = tiers.runs(tier, name, case, [mark.name for mark in item.iter_markers()])
+        marks = [mark.name for mark in item.iter_markers()]
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            marks.append(tiers.PROPERTY)
+        wanted = tiers.runs(tier, name, case, marks)
         (chosen if wanted else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)

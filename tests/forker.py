@@ -152,6 +152,7 @@ def preload() -> None:
         found = importlib.import_module(room.name)
         for module in pkgutil.walk_packages(getattr(found, "__path__", ()), f"{room.name}."):
             importlib.import_module(module.name)
+    importlib.import_module("saga_engine.cli").built()
     gc.collect()
     gc.freeze()  # the objects so far are shared with the children, and stay so
 

@@ -20,6 +20,7 @@ from saga_engine.plan.limits import MAX_CRASHES
 from saga_engine.ports import CompensationRequest
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import CALL, Faults, FaultyStore
+from tests import tiers
 
 FAST = RetryPolicy(max_attempts=4, base_s=0.001, max_s=0.001)
 NAMES = itertools.count()
@@ -201,7 +202,7 @@ FAULTS = st.builds(
     st.integers(1, 14),
     st.sampled_from(["before", "after"]),
 )
-QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=tiers.examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @QUICK

@@ -44,9 +44,18 @@ def test_what_is_quick_is_there() -> None:
     ],
 )
 def test_a_test_runs_at_the_desk_or_in_the_rest(name: str, case: str, marks: tuple[str, ...], there: bool) -> None:
-    """In exactly one of the two, so that ``make check`` runs each once."""
+    """In exactly one of the two, so that ``make check`` runs each once; but for properties, with fewer examples at the desk."""
     assert tiers.runs("desk", name, case, marks) is there
     assert tiers.runs("rest", name, case, marks) is not there
+    assert tiers.runs("rest", name, case, (*marks, tiers.PROPERTY))
+
+
+@pytest.mark.parametrize(("tier", "tried"), [("desk", 3), ("quick", 3), ("rest", 10), (None, 10)])
+def test_the_desk_tries_fewer_examples(tier: str | None, tried: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter, rounded up; all in CI, and where a test is run by itself."""
+    monkeypatch.setattr(tiers, "_FEWER", [])
+    tiers.begin(tier)
+    assert tiers.examples(10) == tried
 
 
 def test_a_file_of_which_nothing_runs_is_not_imported() -> None:

@@ -9,11 +9,15 @@ the id of a case, which chooses the cases that stay; where it is empty, nothing 
 the file. Marks that need a program of the system (``OF_THE_SYSTEM``) are for CI, but for the few files of
 ``SYSTEM_AT_DESK``, whose tests are skipped where the program is missing.
 
+A property of hypothesis (``PROPERTY``) is tried with a quarter of its examples at the desk, and once more in the rest, with
+all of them: so ``examples`` gives the number where a test asks for its own.
+
 ``python -m tests.tiers --write`` writes the table of ``tests/README.md``.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +41,12 @@ SYSTEM_AT_DESK: Final = (
     "stores/test_lost_replies.py",
     "stores/test_power.py",
 )
+
+#: What a test counts as that hypothesis gives its examples: it runs at the desk and in the rest.
+PROPERTY: Final = "hypothesis"
+#: The desk tries one of so many examples.
+_ONE_OF: Final = 4
+_FEWER: list[str] = []
 
 #: What the inner loop runs.
 QUICK: Final = (
@@ -104,7 +114,6 @@ ELSEWHERE: Final = (
     Row("cli/test_worker.py", _PROCESSES, "hands_over"),
     Row("core/test_digest.py", _SAMPLE, "not another_process"),
     Row("core/test_fork.py", _SAMPLE, "one_owner or same_call"),
-    Row("core/test_mutants.py", "those that take the longest to be seen", "not expired and not catches[make"),
     Row("core/test_rehearsal.py", "plays every scenario", "not every_scenario"),
     Row("core/test_replay.py", "engines that are broken on purpose", "not another_engine and not its_own_journal"),
     Row("core/test_simulation.py", "that the seeds reach every end is a matter of CI", "not reach"),
@@ -202,8 +211,14 @@ def _within(place: str, name: str) -> bool:
     return name == place or name.startswith(f"{place}/")
 
 
+@functools.cache
 def _rows(name: str) -> list[Row]:
     return [row for row in ELSEWHERE if _within(row.place, name)]
+
+
+@functools.cache
+def _kept(keep: str) -> Expression:
+    return Expression.compile(keep)
 
 
 def imported(tier: str, name: str) -> bool:
@@ -220,17 +235,25 @@ def at_desk(name: str, case: str, marks: Sequence[str]) -> bool:
     if "slow" in marks or (set(OF_THE_SYSTEM) & set(marks) and name not in SYSTEM_AT_DESK):
         return False
     words = f"{name}::{case}".lower()
-    return all(
-        row.keep and Expression.compile(row.keep).evaluate(lambda word, **_: word.lower() in words)
-        for row in _rows(name)
-    )
+    return all(row.keep and _kept(row.keep).evaluate(lambda word, **_: word.lower() in words) for row in _rows(name))
+
+
+def begin(tier: str | None) -> None:
+    """Before the tests are imported: which tier it is."""
+    _FEWER[:] = [tier] if tier in ("desk", "quick") else []
+
+
+def examples(count: int) -> int:
+    """How many examples of a property are tried, of so many in CI."""
+    return -(-count // _ONE_OF) if _FEWER else count
 
 
 def runs(tier: str, name: str, case: str, marks: Sequence[str]) -> bool:
     """Whether a tier runs a test."""
     if tier == "quick":
         return imported(tier, name) and at_desk(name, case, marks)
-    return at_desk(name, case, marks) is (tier == "desk")
+    here = at_desk(name, case, marks)
+    return here if tier == "desk" else not here or PROPERTY in marks
 
 
 def rooms() -> list[str]:
@@ -262,6 +285,7 @@ def page() -> str:
         "test is chosen. `make check` runs everything, the desk's tests first. `make test-long` adds every case that is",
         f"marked `slow`. Cases that are marked {' or '.join(f'`{mark}`' for mark in OF_THE_SYSTEM)} need a program of",
         f"the system and run in CI only, but for those of {', '.join(f'`{name}`' for name in SYSTEM_AT_DESK)}.",
+        "A property of hypothesis is tried with a quarter of its examples at the desk, and in CI once more with all.",
         "",
         "| room | `make quick` | `make test` | `make check` |",
         "|---|---|---|---|",

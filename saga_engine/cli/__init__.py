@@ -6,10 +6,11 @@ Only typer is imported at start-up; a command imports what it needs when it runs
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -155,11 +156,17 @@ def _hold_stdout() -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open to the end
 
 
+@functools.cache
+def built() -> Any:
+    """The commands as typer builds them, once in a process: that takes longer than most of a short command."""
+    return typer.main.get_command(app)
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     CHOSEN.choose()
     try:
-        code = app(args=list(args), prog_name="saga", standalone_mode=False)
+        code = built()(args=list(args), prog_name="saga", standalone_mode=False)
     except typer.Abort:
         return exit_codes.INTERRUPTED
     except Exception as error:

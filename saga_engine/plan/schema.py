@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 _EXAMPLE: dict[str, Any] = {
@@ -29,16 +31,24 @@ _EXAMPLE: dict[str, Any] = {
 
 def plan_schema() -> dict[str, Any]:
     """The JSON Schema (Draft 2020-12) of a plan's form; it does not check the order of steps or the tools."""
+    made: dict[str, Any] = json.loads(_text())
+    return made
+
+
+@functools.cache
+def _text() -> str:
+    """Derived once in a process, which takes longer than the rest of a request to a model; each caller has a copy."""
     from saga_engine.plan.model import Plan
 
     schema = Plan.model_json_schema()
     _untitle(schema)
-    return {
+    whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Saga plan, version 1",
         **schema,
         "examples": [_EXAMPLE],
     }
+    return json.dumps(whole)
 
 
 def _untitle(node: Any) -> None:

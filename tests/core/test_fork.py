@@ -32,6 +32,7 @@ from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from tests import tiers
 from tests.core.simulation import Catalog
 
 QUIET = Capabilities(alerting=False)
@@ -40,7 +41,7 @@ REFUSED = NotDone(ErrorInfo("full", "no rooms", retryable=False), retryable=Fals
 TOOLS = ("book", "hire", "look", "alt")
 READ = "look"
 NONE = -1
-CASES = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+CASES = settings(deadline=None, max_examples=tiers.examples(300), suppress_health_check=list(HealthCheck))
 
 
 # --- plans ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from saga_engine.plan.sample_outputs import rehearsable
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.server.console import plans as console
 from saga_engine.server.console.words_en import WORDS
+from tests import tiers
 from tests.core.simulation import Catalog, make_case
 from tests.plan.catalog import Catalog as Declared
 from tests.plan.catalog import closed, declare
@@ -308,7 +309,7 @@ def test_a_broken_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (twice.status, twice.twice, twice.verdict) == (t.COMPLETED, (1,), "left")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(dice=st.randoms(use_true_random=False))
 def test_every_scenario_keeps_the_laws(dice: random.Random) -> None:
     """Over random plans: completed means that all stands, compensated that nothing does, escalated that a person is asked.

@@ -20,6 +20,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
 from saga_engine.errors import JournalUnreadable, PlanInvalid, SettingInvalid, ToolMissing
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog, ToolSpec
+from tests import tiers
 from tests.core.asking_later_simulation import AskLaterSimulation
 from tests.core.engine_mutants import MUTANTS
 from tests.core.large_values import big, stored
@@ -73,7 +74,7 @@ def replayed(trace: Trace, catalog: ToolCatalog, plan: Any = None, together_ms: 
 # --- the same engine -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     dice=st.randoms(use_true_random=False),
     trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from saga_engine.core import transitions as t
 from saga_engine.core.records import StepEscalated
+from tests import tiers
 from tests.core.generator import FEATURES, drawn, generated
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
@@ -19,7 +20,7 @@ from tests.core.simulation import Simulation
 from tests.core.taking_back_simulation import TakingBackSimulation
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(250), deadline=None, suppress_health_check=list(HealthCheck))
 @given(dice=st.randoms(use_true_random=False), trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
 def test_every_law_holds_whatever_happens(dice: random.Random, trouble: float) -> None:
     """No effect without intent, one key a direction, reverse order, all or nothing or a question, live = folded, it ends."""
@@ -35,7 +36,7 @@ def test_seeds_reach_every_end() -> None:
     assert all(ends[status] > 25 for status in t.SAGA_FINAL), ends
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(dice=st.randoms(use_true_random=False), trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
 def test_every_law_holds_for_sessions(dice: random.Random, trouble: float) -> None:
     """As above, with an agent that calls, rolls back a part, goes on beside that, fails, and ends: in any order."""

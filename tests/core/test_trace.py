@@ -22,6 +22,7 @@ from saga_engine.core.codec import INLINE_LIMIT
 from saga_engine.core.effects import Done, ErrorInfo, NotDone
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.errors import JournalUnreadable, SettingInvalid, TraceBroken
+from tests import tiers
 from tests.core.large_values import big, stored
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Simulation
@@ -292,7 +293,7 @@ def test_a_value_is_redacted_before_it_is_cut() -> None:
 
 
 @given(st.text(max_size=40), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**64 - 1))
-@settings(max_examples=40)
+@settings(max_examples=tiers.examples(40))
 def test_any_text_and_number_comes_back(text: str, real: float, whole: int) -> None:
     """Unicode, control characters and the largest numbers are what they were; each line is one line."""
     if any(0xD800 <= ord(char) < 0xE000 for char in text):
@@ -359,7 +360,7 @@ def tampered(data: st.DataObject, lines: list[bytes]) -> tuple[str, list[bytes]]
     return how, b"".join(lines).splitlines(keepends=True)
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(300), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_tampering_is_found(data: st.DataObject) -> None:
     """A byte that is changed, a line that is dropped, moved, doubled or added, a file that is cut: each is noticed."""
@@ -466,7 +467,7 @@ def test_what_stands_beside_the_value_of_a_signature_is_checked_too(was: bytes, 
     assert verify(relinked(changed, len(changed) - 1, len(changed)), KEY).broken is not None
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(300), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_signed_trace_is_as_its_signer_wrote_it(data: st.DataObject) -> None:
     """Whatever is changed, and with any part of the chain computed again: it is broken for whoever has the key."""

@@ -19,6 +19,7 @@ from saga_engine.sources.openapi import Draft, draft_tables
 from saga_engine.sources.openapi.document import parse
 from saga_engine.sources.openapi.files import beside
 from saga_engine.testing.faulty_http import MisbehavingServer, done
+from tests import tiers
 
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 
@@ -109,7 +110,7 @@ _SHARED = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=tiers.examples(300))
 @given(schema=_SCHEMAS, values=st.lists(_VALUES, min_size=3, max_size=6))
 def test_what_the_document_accepts_the_tool_accepts(schema: Any, values: list[Any]) -> None:
     """For any schema and any value: the tool is never stricter than the document's own schema."""

@@ -58,6 +58,12 @@ def test_the_travel_plan_fits_the_schema_byte_for_byte() -> None:
     load_plan(source)
 
 
+def test_each_caller_has_a_schema_of_its_own() -> None:
+    """It is derived once in a process, and what a caller does to its copy changes no other one."""
+    plan_schema()["properties"].clear()
+    assert plan_schema()["properties"]
+
+
 def test_the_schema_is_a_schema_and_its_example_fits() -> None:
     """The schema is valid by its own draft, and its example is a plan that loads."""
     schema = plan_schema()

@@ -12,6 +12,7 @@ from saga_engine.errors import SettingInvalid, StoreUnavailable
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import EXPIRES_S, Policy, Rule
 from saga_engine.stores import open_store
+from tests import tiers
 from tests.policy.world import a_key_call, look, pay, policy_of, says, word
 
 FAILED = ErrorInfo("failed", "it failed")
@@ -552,7 +553,7 @@ async def test_what_cannot_be_taken_back_stays_counted(store):
     assert await made(gate, 2) == "deny"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tiers.examples(300), deadline=None)
 @given(
     st.lists(
         st.tuples(

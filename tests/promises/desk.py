@@ -4,8 +4,8 @@ A mutation is seen at the desk if a test that ``make test`` runs fails under it.
 first:
 
 1. The test that is named for the mutation. ``tests/promises`` proves that it fails, so if ``make test`` runs it (with
-   the cases that the row means), nothing has to be run again. For an engine that is broken on purpose this is the hunt
-   of ``tests/core/test_mutants.py``.
+   the cases that the row means), nothing has to be run again, but for a property, of which the desk tries fewer examples.
+   For an engine that is broken on purpose this is the hunt of ``tests/core/test_mutants.py``.
 2. Else the tests of the desk near the change, in a copy of the tree, until the first one fails: those of the rooms that
    are changed, then the simulation and the scenarios, then the file of the named test.
 
@@ -28,6 +28,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark.expression import Expression
+from hypothesis import is_hypothesis_test
 
 from tests.core.hunts import HUNTS
 from tests.mutating import place
@@ -46,19 +47,26 @@ class _Desk:
 
     def __init__(self) -> None:
         self.nodes: list[str] = []
+        self.properties: set[str] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the tests that are left."""
-        self.nodes = [item.nodeid for item in session.items if not any(item.iter_markers("skip"))]
+        left = [item for item in session.items if not any(item.iter_markers("skip"))]
+        self.nodes = [item.nodeid for item in left]
+        self.properties = {item.nodeid for item in left if is_hypothesis_test(getattr(item, "obj", None))}
 
 
 def desk(arguments: Sequence[str] = ()) -> list[str]:
     """The ids of the tests that pytest runs with these arguments."""
+    return _collected(arguments).nodes
+
+
+def _collected(arguments: Sequence[str]) -> _Desk:
     found = _Desk()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         code = pytest.main(["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", *arguments], plugins=[found])
     assert code == 0, said.getvalue()[-2000:]
-    return found.nodes
+    return found
 
 
 @dataclass
@@ -102,7 +110,21 @@ def near(files: Sequence[Path], named: str, nodes: Sequence[str]) -> list[str]:
 def _falls(tree: Copy, row: Mutation, tests: Sequence[str], limit_s: int) -> str:
     """The first test that fails under a mutation; empty: none does in the time."""
     with tree.broken(row):
-        command = [sys.executable, "-m", "pytest", *tests, "-n", "0", "-x", "-q", "--tb", "no", "-rfE"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *tests,
+            "--tier",
+            "desk",
+            "-n",
+            "0",
+            "-x",
+            "-q",
+            "--tb",
+            "no",
+            "-rfE",
+        ]
         command += ["-p", "no:cacheprovider", "--timeout", "120"]
         try:
             done = subprocess.run(
@@ -134,21 +156,28 @@ def rows() -> Iterator[tuple[Mutation, bool]]:
             yield Mutation(_HUNT, f"{kind.__name__}: {name}", mutant.changes), True
 
 
-def look(nodes: Sequence[str], *, dry: bool, limit_s: int, part: str = "") -> Sight:
-    """Ask for each mutation who sees it."""
+def look(nodes: Sequence[str], whole: Sequence[str], *, dry: bool, limit_s: int, part: str = "") -> Sight:
+    """Ask for each mutation who sees it; ``whole``: the tests that see at the desk what they see in CI."""
     sight = Sight()
-    hunts = {node.partition("[")[2].removesuffix("]") for node in nodes if node.startswith(_HUNT)}
+    hunts = {node.partition("[")[2].removesuffix("]") for node in whole if node.startswith(_HUNT)}
     with tempfile.TemporaryDirectory() as folder:
         tree = None if dry else Copy(Path(folder) / "tree")
         for row, engine in rows():
             if part not in row.id:
                 continue
-            if row.breaks.partition(": ")[2] in hunts if engine else at_desk(row, nodes):
+            if row.breaks.partition(": ")[2] in hunts if engine else at_desk(row, whole):
                 sight.named.append(row.id)
                 continue
             files = sorted({place(old) for old, _ in row.changes})
-            witness = "" if tree is None else _falls(tree, row, near(files, row.test, nodes), limit_s)
-            if witness:
+            asked = [near(files, row.test, nodes)]
+            if not engine and at_desk(row, nodes):
+                asked.insert(0, [row.test])
+            witness = ""
+            while tree is not None and asked and not witness:
+                witness = _falls(tree, row, asked.pop(0), limit_s)
+            if witness.partition("[")[0] == row.test:
+                sight.named.append(row.id)
+            elif witness:
                 sight.near.append((row.id, witness))
             else:
                 sight.unseen.append((row.id, row.test))
@@ -193,7 +222,9 @@ def main(argv: Sequence[str]) -> int:
         help="what chooses the tests of make test, for pytest; after --",
     )
     options: Any = parser.parse_args(argv)
-    sight = look(desk(options.pytest), dry=options.dry, limit_s=options.limit_s, part=options.part)
+    found = _collected(options.pytest)
+    whole = [node for node in found.nodes if node not in found.properties]
+    sight = look(found.nodes, whole, dry=options.dry, limit_s=options.limit_s, part=options.part)
     if options.write:
         PAGE.write_text(page(sight), encoding="utf-8")
     sys.stdout.write(page(sight))

@@ -14,6 +14,7 @@ from saga_engine.ports import BreakerState, Claim
 from saga_engine.stores import open_store
 from saga_engine.testing.guard_conformance import EVERY_BYTE, HOUR_US, LONG_MS, SHORT_MS, GuardConformance, until
 from saga_engine.testing.proxy import CuttingProxy
+from tests import tiers
 from tests.servers import DebianRedis, EmbeddedFolder
 from tests.stores.permissions import documented_rules
 
@@ -105,7 +106,7 @@ TRIALS = st.tuples(st.just("trial"), OVER_OR_NEVER)
 TOOLS = st.sampled_from(["pay", "pay.2"])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tiers.examples(150))
 @given(st.lists(st.tuples(TOOLS, OUTCOMES | TRIALS), max_size=40))
 def test_breakers_are_like_their_model(steps):
     """Whatever happens in whatever order, the state is the table's, and no tool knows of another's."""
@@ -132,7 +133,7 @@ def test_breakers_are_like_their_model(steps):
 TICKETS = st.sampled_from("abcde")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tiers.examples(150))
 @given(
     st.lists(
         st.tuples(st.just("take"), st.lists(TICKETS, max_size=4), OVER_OR_NEVER) | st.tuples(st.just("give"), TICKETS),
@@ -204,7 +205,7 @@ OWNERS = st.sampled_from(["A", "B", "C"])
 DIGESTS = st.sampled_from(["d1", "d2"])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tiers.examples(150))
 @given(
     st.lists(
         st.tuples(st.just("claim"), DIGESTS, OWNERS)
@@ -240,7 +241,7 @@ def test_kept_results_are_like_their_model(steps):
     play(game)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=tiers.examples(100))
 @given(
     st.integers(1, 5),
     st.lists(st.tuples(st.integers(1, 3), st.none() | st.integers(0, 6)), min_size=1, max_size=20),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.ports import Acquired, Creation, Entry
 from saga_engine.stores import open_store
+from tests import tiers
 
 LONG_MS = 600_000
 OWNERS = ("A", "B", "C")
@@ -91,7 +92,7 @@ class World:
         assert due is None or not head.owner_ttl_ms
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tiers.examples(80), deadline=None)
 @given(st.lists(events, max_size=25))
 @example([("post", 0), ("post", 1), ("append", "", 1, True, ""), ("append", "", 1, True, "")])
 def test_no_message_waits_unseen(story):

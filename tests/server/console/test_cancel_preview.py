@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from saga_engine import Coordinator, tool
 from saga_engine.server.app import create_app
 from saga_engine.server.settings import ServerSettings
+from tests import tiers
 from tests.server.console.page_reader import Browser
 from tests.servers import GIVE_UP_S
 
@@ -96,7 +97,7 @@ async def compare(steps: list[dict[str, Any]]) -> None:
         assert called.isdisjoint(never)
 
 
-@settings(max_examples=40)
+@settings(max_examples=tiers.examples(40))
 @given(plans())
 def test_the_preview_of_a_cancel_is_what_the_cancel_does(steps):
     """Of any plan that rests at a question: the undos, what remains and what never begins are as the page said."""
