@@ -534,8 +534,8 @@ class Ahead:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def open_lease(self, owner: str, ttl_ms: int) -> int:
-        return await self._store.open_lease(owner, ttl_ms) + 3_600_000
+    async def open_lease(self, owner: str, ttl_ms: int, **options: Any) -> int:
+        return await self._store.open_lease(owner, ttl_ms, **options) + 3_600_000
 
     async def append(self, owner: str, entries: Any) -> Any:
         reply = await self._store.append(owner, entries)

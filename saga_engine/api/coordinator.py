@@ -32,6 +32,7 @@ from saga_engine.errors import SagaError, SettingInvalid
 from saga_engine.execution.aside import aside, is_large
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
+from saga_engine.execution.governed import Governed
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
@@ -112,6 +113,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         configured: Callable[[ToolRegistry], ToolRegistry] | None = None,
         limits: Limits = NO_LIMITS,
         retention: Retention | None = None,
+        governed: Governed | None = None,
     ) -> None:
         self.store = store
         #: Until it is closed, the log leaves out what it must not say of a sealed store.
@@ -150,6 +152,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             begin_undo=self._begin_undo,
             bring_event=self._bring_event,
             limits=limits,
+            governed=governed,
         )
 
     @classmethod
@@ -189,8 +192,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         """
         files = governing(settings)
         rules, limits = files.policy(policy), files.limits(limits)
-        planning = planning_of(planner, rules)
-        asked, role = advising(planning, advisor, semantic)
+        asked, role = advising(planning := planning_of(planner, rules), advisor, semantic)
         kept = retention_of(retention, keep_finished_s) if isinstance(retention, Mapping) else retention
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = await declared_tools(tools, sources)
@@ -215,6 +217,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             configured=lambda tools: files.configured(tools, tool_options),
             limits=limits,
             retention=kept,
+            governed=files.governed(rules, limits, secrets),
         )
         try:
             yield coordinator

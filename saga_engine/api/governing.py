@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from saga_engine.execution.governed import Governed, governed
 from saga_engine.loggers import logger_of
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
-from saga_engine.policy.rules import Policy
+from saga_engine.policy.rules import Policy, written
 from saga_engine.settings import Settings, SettingsFile, check_output_limit, load, operators_file
 from saga_engine.tools.lint import refusals_unstated
 from saga_engine.tools.overrides import apply_overrides
@@ -112,6 +113,18 @@ class Governing:
         registry.allow_secrets(*self.secrets(secrets))
         _warn_of_refusals(registry)
         return registry
+
+    def governed(
+        self, rules: Policy | None, limits: Limits, secrets: Mapping[str, Sequence[str]] | None = None
+    ) -> Governed:
+        """What the lease of a process records of what holds in it: these rules and limits, and allowed secrets."""
+        allowed = [{name: sorted(listed) for name, listed in each.items()} for each in self.secrets(secrets)]
+        return governed(
+            None if rules is None else written(rules),
+            limits,
+            sorted(allowed, key=repr),
+            [str(file.base / file.name) for file in self.files],
+        )
 
     def _holding(self, table: str) -> list[SettingsFile]:
         # An empty table of secrets allows none: it is there.

@@ -370,10 +370,12 @@ async def _orphans(store: Store, findings: list[Finding]) -> None:
 
 async def _waiting(store: Store, settings: Settings, findings: list[Finding]) -> None:
     """Sagas that wait for an operator, or for a worker where none runs."""
+    from saga_engine.cli.doctor_state import differing
     from saga_engine.cli.hints import command_line
     from saga_engine.core.states import SAGA_FINAL
 
     load = await store.work().overview()
+    findings += [Finding("warning", *seen) for seen in differing(load)]
     if asks := load.statuses.get("ESCALATED", 0):
         text = f"{_many(asks, 'saga')} wait{'s' if asks == 1 else ''} for an operator"
         hint = f"the open questions, and the commands that answer them: {command_line('inbox', settings)}"

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from saga_engine.ports import Store
+    from saga_engine.ports import Load, Store
     from saga_engine.settings import Settings
 
 #: Less free space than both is a warning: a share of the disk, and bytes.
@@ -112,6 +112,18 @@ async def _overdue(store: Store) -> list[Seen]:
         return []
     text = f"schedule {_listed(late)} is overdue: no worker fires its ticks"
     return [Seen("schedules", text, "start a worker: `saga worker`, or `saga serve --worker`")]
+
+
+def differing(load: Load) -> Iterator[Seen]:
+    """Processes that hold sagas to other rules than the rest."""
+    from saga_engine.cli.owners import difference_words
+    from saga_engine.execution.governed import differences, found_in
+
+    found = found_in(load.notes, load.owners)
+    hint = "what holds for a saga depends on which of them drives it: give them the same files, and start them again"
+    for difference in differences(found):
+        for words in difference_words(difference, found):
+            yield Seen("rules", words, hint)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -111,7 +111,10 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
 
 
 def _body(before: Load, now: Load) -> dict[str, Any]:
+    from saga_engine.execution.governed import differences, found_in
+
     seconds = (now.now_ms - before.now_ms) / 1000
+    governed = found_in(now.notes, now.owners)
     workers = [_worker(owner, report, before.reports.get(owner), seconds) for owner, report in now.reports.items()]
     alive = {owner: ttl_ms for owner, ttl_ms in now.owners.items() if ttl_ms > 0}
     return {
@@ -124,6 +127,8 @@ def _body(before: Load, now: Load) -> dict[str, Any]:
         },
         "workers": sorted(workers, key=lambda worker: str(worker["owner"])),
         "owners": {"alive": len(alive), "gone": len(now.owners) - len(alive), "names": sorted(alive)},
+        "rules": {owner: each.body() for owner, each in governed.items()},
+        "differing": [each.body(governed) for each in differences(governed)],
         "totals": {
             "driving": sum(worker["driving"] for worker in workers),
             "under_way": sum(worker["under_way"] for worker in workers),
@@ -161,6 +166,7 @@ def _table(body: dict[str, Any], settings: Settings) -> str:
         f"each s   {totals['begun_per_s']:g} calls started, {totals['ended_per_s']:g} sagas ended",
         f"owners   {_owners(body['owners'], process_words)}",
         *_breakers(body.get("breakers", {})),
+        *_differing(body),
         "",
     ]
     rows = [
@@ -202,6 +208,19 @@ def _breakers(found: dict[str, float]) -> Iterator[str]:
         ]
         more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
         yield f"breakers {', '.join(said[:_MOST_NAMED])}{more}: calls wait"
+
+
+def _differing(body: dict[str, Any]) -> Iterator[str]:
+    """The processes that hold sagas to other rules than the rest."""
+    import msgspec
+
+    from saga_engine.cli.owners import difference_words
+    from saga_engine.execution.governed import Governed, differences
+
+    governed = {owner: msgspec.convert(each, Governed) for owner, each in body["rules"].items()}
+    for difference in differences(governed):
+        for words in difference_words(difference, governed):
+            yield f"differ   {words}"
 
 
 def _owners(owners: dict[str, Any], words: Callable[[str], str]) -> str:

@@ -33,6 +33,8 @@ class _Nothing:
 
 
 NOTHING: Final[Any] = _Nothing()
+#: The comparisons with a folder.
+FOLDERS: Final = ("inside", "outside")
 
 
 class _Unknown:
@@ -100,7 +102,7 @@ class Clause:
                 raise Faulty("value", f"{self.op!r} takes none")
         elif value is NOTHING:
             raise Faulty("value", "it is missing")
-        elif self.op in ("inside", "outside"):
+        elif self.op in FOLDERS:
             self._slow, self._planned = _folders(value, base, wanted=self.op == "inside")
         elif self.op in ("host", "not-host"):
             self._slow, self._planned = _hosts(value, addresses, wanted=self.op == "host")

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from saga_engine.core.effects import Direction
 from saga_engine.errors import SettingInvalid
 from saga_engine.plan.amounts import amount
-from saga_engine.policy.conditions import Clause, Condition, Faulty, Held
+from saga_engine.policy.conditions import FOLDERS, Clause, Condition, Faulty, Held
 from saga_engine.policy.hosts import Addresses, Resolver, common
 from saga_engine.policy.param_path import Reach
 
@@ -198,8 +198,8 @@ class RuleMatcher:
     """A parsed rule."""
 
     __slots__ = (
-        "_fast", "_globs", "_slow", "counts", "direction", "expires_s", "layer", "limit", "max_calls", "message",
-        "name", "named", "summed", "tools", "verdict",
+        "_fast", "_globs", "_slow", "base", "counts", "direction", "expires_s", "layer", "limit", "max_calls",
+        "message", "name", "named", "summed", "tools", "verdict", "written",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, base: Path, addresses: Addresses, source: str) -> None:
@@ -207,6 +207,8 @@ class RuleMatcher:
             raise _invalid(source, "", "rules", f"{rule!r} is no Rule")
         _check_plain_fields(rule, source)
         self.name = rule.name
+        #: The rule as it was given, and the folder from which its folders count.
+        self.written, self.base = rule, base
         self.layer = 0
         self.verdict = rule.verdict
         self.tools = tuple(rule.tools)
@@ -260,6 +262,16 @@ class RuleMatcher:
                 return held
             doubt = doubt or held.doubt
         return Held(True, doubt)
+
+
+def written(policy: Policy) -> list[Any]:
+    """All that a policy says, alike in every process that reads the same; of ``check`` only which function it is."""
+    check = policy.check and [getattr(policy.check, name, "") for name in ("__module__", "__qualname__")]
+    rules = [
+        [each.layer, each.written, str(each.base) if any(one.op in FOLDERS for one in each.clauses) else ""]
+        for each in policy.rules
+    ]
+    return [policy.defaults, sorted(policy.allow_private), check, rules]
 
 
 def strictest(verdicts: Iterable[PolicyVerdict]) -> PolicyVerdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 
@@ -65,7 +65,8 @@ class Load:
     """The pending work of a store. ``statuses``: sagas by status. ``queued`` need a worker now, ``timed`` later.
 
     ``oldest_ms``: since when, in Unix ms, the longest waiting one of ``queued`` has needed a worker; None: none does.
-    ``owners``: the owners, with the remaining ms of each lease. ``reports``: the workers' reports (JSON).
+    ``owners``: the owners, with the remaining ms of each lease. ``reports``: the workers' reports (JSON). ``notes``:
+    what the owners have noted in their leases, if that can be read.
     """
 
     now_ms: int
@@ -75,6 +76,7 @@ class Load:
     oldest_ms: int | None
     owners: Mapping[str, int]
     reports: Mapping[str, bytes]
+    notes: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class WorkStore(Protocol):

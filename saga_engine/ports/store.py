@@ -190,10 +190,12 @@ class Store(Protocol):
         """The server's durability, read from the server now."""
         ...
 
-    async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open_lease(
+        self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None, note: bytes = b""
+    ) -> int:
         """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms.
 
-        Idempotent.
+        ``note``: what ``WorkStore.overview`` shows of the owner for as long as the lease holds. Idempotent.
         """
         ...
 
@@ -332,7 +334,7 @@ class Apart(Protocol):
         ...
 
     @property
-    def open_apart(self) -> Callable[[str, int], Awaitable[Begun]] | None:
+    def open_apart(self) -> Callable[[str, int, bytes], Awaitable[Begun]] | None:
         """As ``open_lease``, in those partitions whose server answers; one that is slow or away is left out.
 
         A server that is left out may still start the lease when it goes on: it ends by itself. Raises if none answers.

@@ -31,6 +31,7 @@ from saga_engine.ports import (
     Ack,
     Acquired,
     AppendReply,
+    Begun,
     DocumentStore,
     Entry,
     EventStore,
@@ -413,6 +414,23 @@ class SealedStore:
         return _opened_messages(saga_id, await self.key_of(saga_id), found) if found else found
 
     # --- what sagas share ---
+
+    async def open_lease(
+        self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None, note: bytes = b""
+    ) -> int:
+        """Start a lease. Its note is sealed; a process without keys makes none."""
+        return await self.inner.open_lease(owner, ttl_ms, partitions, self._noted(owner, note))
+
+    @property
+    def open_apart(self) -> Callable[[str, int, bytes], Awaitable[Begun]] | None:
+        """As that of the inner store; None on one server."""
+        apart = getattr(self.inner, "open_apart", None)
+        return None if apart is None else lambda owner, ttl_ms, note: apart(owner, ttl_ms, self._noted(owner, note))
+
+    def _noted(self, owner: str, note: bytes) -> bytes:
+        if not note or self._store_key is None:
+            return b""
+        return self.shared.key.seal_bytes(place("lease", owner), note)
 
     def renew_blocking(
         self, owner: str, ttl_ms: int, limit_s: float, held: Mapping[str, Sequence[str]] | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import SagaError
@@ -18,6 +19,7 @@ from saga_engine.ports import (
     DocumentKind,
     DueEvent,
     ListedEvent,
+    Load,
     Receipt,
     StoredEvent,
     Taken,
@@ -299,6 +301,17 @@ class SealedWork(_Verbs):
         if not found.sagas:
             return found
         return found._replace(sagas=await asyncio.gather(*map(self._opened, found.sagas)))
+
+    async def overview(self) -> Load:
+        """The pending work, the workers, and the notes of owners that can be opened."""
+        found = await self._inner.overview()
+        notes: dict[str, bytes] = {}
+        for owner, note in found.notes.items():
+            try:
+                notes[owner] = self._key.open(place("lease", owner), note)
+            except SagaError as error:
+                _log.debug("the note of %s cannot be read: %s", owner, error)
+        return replace(found, notes=notes)
 
     async def _opened(self, taken: Taken) -> Taken:
         if taken.records is None:

@@ -77,8 +77,11 @@ class Lease:
     saga hangs on it.
     """
 
-    def __init__(self, store: Store, clock: StoreClock, ttl_s: float, *, on_wake: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Store, clock: StoreClock, ttl_s: float, *, on_wake: Callable[[str], None], note: bytes = b""
+    ) -> None:
         self.owner = str(this_process())
+        self._note = note
         self.lost = False
         self._store = store
         self._clock = clock
@@ -109,9 +112,9 @@ class Lease:
         sent = machine_clock.boottime()
         count = 1 if self._renew_apart is None else self._store.work().count
         if self._open_apart is None:
-            now_ms, begun = await self._store.open_lease(self.owner, self._ttl_ms), range(count)
+            now_ms, begun = await self._store.open_lease(self.owner, self._ttl_ms, note=self._note), range(count)
         else:
-            now_ms, begun = await self._open_apart(self.owner, self._ttl_ms)
+            now_ms, begun = await self._open_apart(self.owner, self._ttl_ms, self._note)
         self._clock.set(now_ms)
         until_s = sent + self._ttl_ms / 1000
         self._shares = {number: Share(self, number, until_s) for number in range(count)}
@@ -209,7 +212,7 @@ class Lease:
         await self._store.close_lease(self.owner, partitions=only)
         await self._store.work().reclaim(self.owner, only)
         sent = machine_clock.boottime()
-        await self._store.open_lease(self.owner, self._ttl_ms, only)
+        await self._store.open_lease(self.owner, self._ttl_ms, only, self._note)
         if not (self.lost or self._closing):
             self._shares[partition] = Share(self, partition, sent + self._ttl_ms / 1000)
 

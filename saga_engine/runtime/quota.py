@@ -1,8 +1,11 @@
 """What the sagas of one namespace may use: counted in the store, wherever a saga is journalled or steps are added.
 
 The limits and what is used of them are one document of the namespace, so they bind every process that works on it. Two
-that admit at once are told apart by its revision. A saga that is admitted stays in the document until it has a head,
-and is counted by its status after that; so no place is given twice, and none has to be given back.
+that admit at once are told apart by its revision. Servers declare there what their settings state: of those that run
+the smallest holds, whichever began last, and a server whose settings state nothing changes nothing.
+
+A saga that is admitted stays in the document until it has a head, and is counted by its status after that; so no place
+is given twice, and none has to be given back.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -35,7 +38,10 @@ _PAUSE_S: Final = 0.005
 
 
 class _Use(msgspec.Struct):
-    """``pending``: sagas that are admitted, and since when (Unix ms). ``left``: steps, and when that was so."""
+    """``pending``: sagas that are admitted, and since when (Unix ms). ``left``: steps, and when that was so.
+
+    ``servers``: what servers that run have declared, by owner.
+    """
 
     live_sagas: int = 0
     steps_per_s: float = 0.0
@@ -43,6 +49,7 @@ class _Use(msgspec.Struct):
     left: float = 0.0
     at_ms: int = 0
     writer: str = ""
+    servers: dict[str, tuple[int, float]] = {}
 
     @property
     def limits(self) -> bool:
@@ -68,6 +75,14 @@ class _Use(msgspec.Struct):
         self.left, self.at_ms = left - steps, now_ms
 
 
+class Declared(NamedTuple):
+    """The limits that hold, and what each server that runs has declared, by owner."""
+
+    live_sagas: int
+    steps_per_s: float
+    servers: dict[str, tuple[int, float]]
+
+
 class Quota:
     """The quota of a store's namespace."""
 
@@ -87,6 +102,27 @@ class Quota:
             if await self._write(there, use):
                 self._free_until_s = 0.0
                 return
+        raise _contended()
+
+    async def declare(self, owner: str, live_sagas: int, steps_per_s: float) -> Declared:
+        """Let the smallest of these limits and those of other servers that run hold from now on; 0: any number.
+
+        ``owner``: the lease of the server that says so. Raises ``StoreUnavailable`` and ``StoreRefused``.
+        """
+        work = self._store.work()
+        for _ in range(_TRIES):
+            there, use = await self._read()
+            alive = await work.owners(range(work.count))
+            servers = {name: said for name, said in use.servers.items() if alive.get(name, 0) > 0}
+            servers[owner] = (live_sagas, steps_per_s)
+            least = [min((said[at] for said in servers.values() if said[at]), default=0) for at in (0, 1)]
+            declared = Declared(int(least[0]), least[1], servers)
+            if (use.live_sagas, use.steps_per_s, use.servers) == declared:
+                return declared
+            use.live_sagas, use.steps_per_s, use.servers = declared
+            if await self._write(there, use):
+                self._free_until_s = 0.0
+                return declared
         raise _contended()
 
     async def admit(self, saga_id: str, plan: bytes) -> None:

@@ -30,6 +30,7 @@ from saga_engine.errors import (
 )
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import pass_on
+from saga_engine.execution.governed import Governed, digest_of
 from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.planner_requests import capabilities_of
@@ -90,9 +91,12 @@ class Supervisor:
         begin_undo: BeginUndo,
         bring_event: BringEvent,
         limits: Limits = NO_LIMITS,
+        governed: Governed | None = None,
     ) -> None:
         self.clock = clock
         self.closing = False
+        #: What a lease of this process records of the rules that hold here.
+        self.governed = governed
         self._store = store
         self._tools = tools
         self._lease_s = lease_s
@@ -265,6 +269,10 @@ class Supervisor:
             self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
+
+    def note_quota(self, stated: Sequence[float]) -> None:
+        """Have the lease record, from its next beginning on, which quota this process states."""
+        self.governed = msgspec.structs.replace(self.governed or Governed(), quota=digest_of(stated))
 
     async def verify_store(self) -> None:
         """Verify that the store still keeps the configured durability.
@@ -476,7 +484,8 @@ class Supervisor:
         if self._lease is not None:
             self._lease.lose()  # its time is over, although its renewal has perhaps not noticed yet
             self.pending.clear()
-        lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
+        note = b"" if self.governed is None else self.governed.note()
+        lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify, note=note)
         await lease.open()
         lease.on_lost(self._lost)
         self._watchdog = Watchdog(lease, self._store, self._tools.held)

@@ -52,13 +52,17 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await desk.limit()
-        working = asyncio.create_task(jobs.run(), name="saga-server-jobs")
+        beside = [
+            asyncio.create_task(jobs.run(), name="saga-server-jobs"),
+            asyncio.create_task(desk.keep_limiting(), name="saga-server-quotas"),
+        ]
         try:
             yield
         finally:
             desk.draining.set()
-            working.cancel()
-            await asyncio.wait([working])
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
 
     app = Starlette(
         routes=[

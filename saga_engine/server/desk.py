@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
-from saga_engine.errors import Forbidden, PlanInvalid, SagaNotFound, Unauthenticated
+from saga_engine.errors import Forbidden, PlanInvalid, SagaError, SagaNotFound, Unauthenticated
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.listener.limits import Places, Rates, checks
+from saga_engine.loggers import logger_of
 from saga_engine.plan.values import cut
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import Keys
 from saga_engine.server.oidc import Oidc
 from saga_engine.server.sessions import SignIns
-from saga_engine.server.settings import ServerSettings
+from saga_engine.server.settings import Quota, ServerSettings
 from saga_engine.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.runtime.quota import Declared
+    from saga_engine.runtime.supervisor import Supervisor
+
+_log = logger_of("saga_engine.server")
+
+#: How often, in seconds, a server declares its quotas.
+_DECLARED_EVERY_S: Final = 10.0
 
 
 class Desk:
@@ -54,6 +62,10 @@ class Desk:
             min(settings.max_waits, most), settings.max_waits_each, "requests wait for sagas", "ask without `wait`"
         )
         self.works = checks()
+        #: The limits of others of which the log has told.
+        self._told: dict[Supervisor, Declared] = {}
+        for supervisor, quota in self.quotas():
+            supervisor.note_quota([quota.live_sagas, quota.steps_per_s])
         #: Set when the server stops: it is not ready any more, and its streams end.
         self.draining = asyncio.Event()
 
@@ -126,9 +138,35 @@ class Desk:
 
     # --- what a tenant may use -----------------------------------------------------------------------------------
 
-    async def limit(self) -> None:
-        """Let the quotas of the settings hold for all who work on the namespaces of the tenants and on the server's."""
+    def quotas(self) -> Iterator[tuple[Supervisor, Quota]]:
+        """The quotas that the settings state, each with what works on its namespace: a tenant's, or the server's."""
         for tenant in ("", *self.engines):
             found = self.settings.tenants.get(tenant)
             quota = self.settings.quota if found is None else found.quota
-            await self.engine_of_tenant(tenant).supervisor.quota.set(quota.live_sagas, quota.steps_per_s)
+            if quota is not None:
+                yield self.engine_of_tenant(tenant).supervisor, quota
+
+    async def limit(self) -> None:
+        """Declare the quotas of the settings to all who work on their namespaces; the smallest of all servers holds."""
+        for supervisor, quota in self.quotas():
+            owner = (await supervisor.lease()).owner
+            held = await supervisor.quota.declare(owner, quota.live_sagas, quota.steps_per_s)
+            if (held.live_sagas, held.steps_per_s) != (quota.live_sagas, quota.steps_per_s) and held != self._told.get(
+                supervisor
+            ):
+                self._told[supervisor] = held
+                _log.warning(
+                    "another server of this namespace has a smaller quota, which holds: live_sagas = %d, steps_per_s ="
+                    " %g, and not %d and %g as stated here; declared by %s",
+                    *(held.live_sagas, held.steps_per_s, quota.live_sagas, quota.steps_per_s),
+                    ", ".join(sorted(held.servers.keys() - {owner})),
+                )
+
+    async def keep_limiting(self) -> None:
+        """Declare them again and again: what another server has declared ends with it."""
+        while any(self.quotas()):
+            await asyncio.sleep(_DECLARED_EVERY_S)
+            try:
+                await self.limit()
+            except SagaError as error:
+                _log.info("the quota could not be declared again: %s", error)

@@ -206,6 +206,13 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         queue=ANY_OBJECT,
         workers=listed(ANY_OBJECT),
         owners=ANY_OBJECT,
+        rules={"type": "object", "additionalProperties": {"type": "object", "additionalProperties": TEXT}},
+        differing=listed(
+            given(
+                part={"type": "string", "enum": ["policy", "limits", "secrets", "quota"]},
+                groups=listed(given(digest=TEXT, processes=listed(given(owner=TEXT)))),
+            )
+        ),
         stops=listed({}),
     ),
     "Stop": given(scope=TEXT, by=TEXT, note=TEXT, at_ms=COUNT),

@@ -22,7 +22,7 @@ _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may use; 0: any number.
+    """What a tenant may use; 0: any number. Settings that give neither say nothing of a quota: what is stored holds.
 
     ``live_sagas``: sagas that have not ended. ``steps_per_s``: steps that are added to its sagas, for each second. Both
     are counted in the store, for all processes together.
@@ -38,7 +38,7 @@ class Tenant:
 
     name: str
     namespace: str
-    quota: Quota = Quota()
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class ServerSettings:
     max_waits: int = 500
     max_waits_each: int = 50
     max_wait_s: float = 60.0
-    quota: Quota = Quota()
+    quota: Quota | None = None
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     inbound: Mapping[str, Inbound] = field(default_factory=dict)
     oidc: OidcSettings | None = None
@@ -236,8 +236,12 @@ def _tenant(name: str, body: Any, source: str) -> Tenant:
     return Tenant(name, namespace, quota)
 
 
-def _quota(reader: TableReader) -> Quota:
-    return Quota(int(_number(reader, "live_sagas", 0, 0, 1e9, whole=True)), _number(reader, "steps_per_s", 0.0, 0, 1e9))
+def _quota(reader: TableReader) -> Quota | None:
+    """The quota, if any of it is given: 0 lifts what was set before, and no word leaves it."""
+    said = {name: value for name in ("live_sagas", "steps_per_s") if (value := reader.any(name)) is not None}
+    given = TableReader(reader.where, said)
+    quota = Quota(int(_number(given, "live_sagas", 0, 0, 1e9, whole=True)), _number(given, "steps_per_s", 0.0, 0, 1e9))
+    return quota if said else None
 
 
 def _number(reader: TableReader, name: str, default: float, least: float, most: float, *, whole: bool = False) -> float:

@@ -12,6 +12,7 @@ from saga_engine.core.keys import identity_of
 from saga_engine.core.messages import decode_message
 from saga_engine.core.records import QuestionResolved, SagaStarted
 from saga_engine.errors import JournalUnreadable, SagaNotFound, SignatureInvalid
+from saga_engine.execution.governed import differences, found_in
 from saga_engine.runtime.journal import read_records
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def summary_of(head: Head) -> dict[str, Any]:
 async def overview(engine: Coordinator) -> dict[str, Any]:
     """Sagas by status, the queue, the workers, and the stops that hold."""
     load = await engine.overview()
+    governed = found_in(load.notes, load.owners)
     workers = [_worker(owner, report) for owner, report in sorted(load.reports.items())]
     return {
         "now_ms": load.now_ms,
@@ -69,6 +71,9 @@ async def overview(engine: Coordinator) -> dict[str, Any]:
             "alive": sum(ttl_ms > 0 for ttl_ms in load.owners.values()),
             "gone": sum(ttl_ms <= 0 for ttl_ms in load.owners.values()),
         },
+        # Without the paths of files: a caller of the API has no business with this machine.
+        "rules": {owner: each.body(files=False) for owner, each in governed.items()},
+        "differing": [each.body(governed, files=False) for each in differences(governed)],
         "stops": [each._asdict() for each in await stops(engine.store)],
     }
 

@@ -30,7 +30,7 @@ class RedisLeases:
         self._mender = mender
         self._tags = tags
 
-    async def open(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None, note: bytes = b"") -> int:
         """See ``ports.Store.open_lease``.
 
         On a cluster the time is that of the primary whose clock is ahead, so that the store's time never goes back.
@@ -39,14 +39,14 @@ class RedisLeases:
         fence.
         """
         keys = [(f"{tag}lease:{owner}", f"{tag}owners") for tag in self._chosen(partitions)]
-        return int(max(await self._mender.spread("open_lease", keys, [ttl_ms, owner])))
+        return int(max(await self._mender.spread("open_lease", keys, [ttl_ms, owner, note])))
 
-    async def open_apart(self, owner: str, ttl_ms: int) -> Begun:
+    async def open_apart(self, owner: str, ttl_ms: int, note: bytes = b"") -> Begun:
         """See ``ports.Apart.open_apart``. The time is as in ``open``, of the primaries that answer."""
         pool = self._calls.others
         assert isinstance(pool, ClusterPool)
         keys = [(f"{tag}lease:{owner}", f"{tag}owners") for tag in self._tags]
-        replies = await self._calls.run_each("open_lease", [(group, [ttl_ms, owner]) for group in keys], pool)
+        replies = await self._calls.run_each("open_lease", [(group, [ttl_ms, owner, note]) for group in keys], pool)
         while all(map(_unavailable, replies)):
             pending = [reply for reply in replies if not reply.done()]
             if not pending:
@@ -59,7 +59,7 @@ class RedisLeases:
             try:
                 times[number] = reply.result()
             except StoreRefused:  # it repairs what a foreign writer damaged
-                (times[number],) = await self._mender.spread("open_lease", [group], [ttl_ms, owner])
+                (times[number],) = await self._mender.spread("open_lease", [group], [ttl_ms, owner, note])
         return Begun(max(times.values()), tuple(times))
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:

@@ -142,7 +142,7 @@ class RedisWork:
         """The work in the store, and its workers."""
         replies = await self._spread("overview", [(f"{tag}due",) for tag in self._tags], list(SAGA_STATES))
         waiting = [reply[3] for reply in replies if reply[3] != -1]
-        owners = await self.owners(range(len(self._tags)))
+        owners, notes = await self._noted()
         reports: dict[str, bytes] = {}
         for owner in owners:
             body = await self._plain("GET", self._report_key(owner))
@@ -156,7 +156,20 @@ class RedisWork:
             oldest_ms=min(waiting, default=None),
             owners=owners,
             reports=reports,
+            notes=notes,
         )
+
+    async def _noted(self) -> tuple[dict[str, int], dict[str, bytes]]:
+        """The owners with the remaining time of each lease, and what they have noted in it."""
+        found: dict[str, int] = {}
+        notes: dict[str, bytes] = {}
+        for reply in await self._spread("owners", [(f"{tag}owners",) for tag in self._tags], ["notes"]):
+            for owner, ttl_ms, note in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+                name = str(owner, "utf-8")
+                found[name] = min(ttl_ms, found.get(name, ttl_ms))
+                if note:
+                    notes[name] = note
+        return found, notes
 
     def _report_key(self, owner: str) -> str:
         return f"{self._tags[0]}report:{owner}"

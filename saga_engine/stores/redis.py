@@ -13,7 +13,7 @@ saga carry the hash tag of its partition, so everything that a script changes to
     saga:{p07}:search           zset    term, created_ms and id, in lexical order
     saga:{p07}:terms:<id>       string  created_ms and the terms of a saga, until it is removed from ``search``
     saga:{p07}:expiry           zset    id of a finished saga by the time it expires
-    saga:{p07}:lease:<owner>    string  with a TTL: the lease of a process, which covers all its sagas
+    saga:{p07}:lease:<owner>    string  with a TTL: the lease of a process, which covers all its sagas; and its note
     saga:{p07}:wake:<owner>     set     ids of its sagas with messages
     saga:{p07}:owners           set     owners with a lease, or with sagas left when it ended
     saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it needs a worker
@@ -166,12 +166,14 @@ class RedisStore:
 
     # --- leases ---
 
-    async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open_lease(
+        self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None, note: bytes = b""
+    ) -> int:
         """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms."""
-        return await self._leases().open(owner, ttl_ms, partitions)
+        return await self._leases().open(owner, ttl_ms, partitions, note)
 
     @property
-    def open_apart(self) -> Callable[[str, int], Awaitable[Begun]] | None:
+    def open_apart(self) -> Callable[[str, int, bytes], Awaitable[Begun]] | None:
         """Start the lease where a server answers (see ``ports.Apart``); None on one server."""
         return self._leases().open_apart if self._calls.scattered else None
 

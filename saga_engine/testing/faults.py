@@ -197,10 +197,12 @@ class FaultyStore:
         with self.faults.at("promise"):
             return await self.inner.promise()
 
-    async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open_lease(
+        self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None, note: bytes = b""
+    ) -> int:
         """As the inner store."""
         with self.faults.at("open_lease"):
-            return await self.inner.open_lease(owner, ttl_ms, partitions)
+            return await self.inner.open_lease(owner, ttl_ms, partitions, note)
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """As the inner store."""

@@ -471,6 +471,16 @@ class _Load:
         assert before_ms <= load.oldest_ms <= load.now_ms
         assert set(load.owners) == {"A"}
 
+    async def test_the_note_of_an_owner_lasts_as_long_as_its_lease(self, store: Store) -> None:
+        """Renewing keeps it, and the end of the lease is its end; a note is no obstacle to a dead owner's end."""
+        await store.open_lease("A", LONG_MS, note=b'{"of": "A"}')
+        await store.open_lease("B", LONG_MS)
+        await store.renew("A", LONG_MS)
+        assert dict((await store.work().overview()).notes) == {"A": b'{"of": "A"}'}
+        await own(store, "s1")
+        assert await store.work().reclaim("A", range(store.work().count), dead=True, silent_ms=0) == 1
+        assert dict((await store.work().overview()).notes) == {}
+
     async def test_reports_are_told_and_forgotten(self, store: Store) -> None:
         """A worker's report is kept for a while; a silent worker has none."""
         work = store.work()

@@ -19,6 +19,8 @@ import pytest
 
 from saga_engine import Coordinator
 from saga_engine.api.stops import go, stop
+from saga_engine.execution.governed import found_in, governed
+from saga_engine.plan.operator_limits import NO_LIMITS
 from tests.children import until
 from tests.doors import shop
 from tests.doors.ways import FORKED, QUESTION, WAYS, tried
@@ -43,6 +45,7 @@ WITHOUT = {
     ("held by an open breaker", "CLI"): _BEFORE_THE_SAGA,
     ("no more sagas are live than the quota says", "CLI"): _OWN_STORE,
     ("no more sagas are live than the quota says", TEMPORAL): "a quota stands in the namespace of a store's sagas",
+    ("what rules hold stands in the lease", TEMPORAL): "a worker of Temporal has no lease: its calls have heartbeats",
     **{(NETWORK, way): _NO_LISTENER for way in (*WAYS, TEMPORAL) if way not in ("HTTP", "gateway", "--engine")},
     (SCHEMAS, "gateway"): _NO_SCHEMA,
     (SCHEMAS, "fallback"): "a fallback brings a tool and params, and no schema",
@@ -71,8 +74,8 @@ ELSEWHERE = {
     ("a value that the schema refuses reaches no tool", TEMPORAL): (
         f"{_THERE}test_a_value_that_the_schema_refuses_reaches_no_tool"
     ),
-    ("no more sagas are live than the quota says", "HTTP"): (  # a server has the quota of its own settings
-        "tests/server/test_quotas.py::test_no_way_begins_more_than_may_be_live"
+    ("what rules hold stands in the lease", "CLI"): (
+        "tests/test_differing.py::test_doctor_and_top_name_the_process_that_differs"
     ),
     **{(NETWORK, way): _LISTENER for way in ("HTTP", "gateway", "--engine")},
     **{
@@ -293,6 +296,18 @@ async def counted(way: str, folder: Path) -> None:
         assert [head.saga_id for head in await engine.list()] == ["live"]
     assert paid() == []
     assert "quota-exceeded" in told
+
+
+@promise("what rules hold stands in the lease")
+async def recorded(way: str, folder: Path) -> None:
+    """Whoever looks at the processes of the namespace sees which file each one has read, and digests of it."""
+    (folder / "saga.toml").write_text("[limits]\nmax_calls = 9\n")
+    async with opened() as engine:
+        await tried(way, engine, PARAMS)
+        load = await engine.overview()
+    (found,) = found_in(load.notes, load.owners).values()
+    assert found.files == (str(folder / "saga.toml"),)
+    assert found.limits != governed(None, NO_LIMITS, [], []).limits
 
 
 CASES = [(words, way) for words in PROMISES for way in WAYS if (words, way) not in WITHOUT | ELSEWHERE]

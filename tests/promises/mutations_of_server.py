@@ -170,6 +170,21 @@ OF_SERVER = [
         (("                    use.pending[saga_id] = now_ms\n", "                    pass\n"),),
     ),
     Mutation(
+        "tests/server/test_quotas.py::test_the_smallest_quota_of_servers_that_run_holds",
+        "the quota of the server that began last holds",
+        (
+            (
+                "            servers[owner] = (live_sagas, steps_per_s)",
+                "            servers = {owner: (live_sagas, steps_per_s)}",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/server/test_quotas.py::test_a_server_that_states_no_quota_changes_none",
+        "a server that states no quota states that there is none",
+        (("    return quota if said else None", "    return quota"),),
+    ),
+    Mutation(
         "tests/server/test_quotas.py::test_what_undoes_is_never_refused",
         "an undo is counted like any other saga",
         (("counted and submission.undoes is None", "counted"),),

@@ -293,4 +293,14 @@ OF_WORKERS = [
         "marks can be guessed",
         (("    while nonce in text:\n", "    while False:\n"),),
     ),
+    Mutation(
+        "tests/test_differing.py::test_what_differs_is_named_and_nothing_else",
+        "the order in which names of secrets are written makes a difference",
+        (("{name: sorted(listed) for name, listed in each.items()}", "dict(each)"),),
+    ),
+    Mutation(
+        "tests/test_differing.py::test_doctor_and_top_name_the_process_that_differs",
+        "a lease records nothing",
+        (('note = b"" if self.governed is None else self.governed.note()', 'note = b""'),),
+    ),
 ]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from saga_engine import Coordinator, PlanInvalid, Question, SagaError, SagaResult, Session
 from saga_engine.errors import CallFailed, ModelUnreachable, StoreUnavailable
+from saga_engine.execution.governed import differences, found_in
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
@@ -86,9 +87,11 @@ class MortalStore(FaultyStore):
         self.owner = ""
         self.dies: tuple[str, str, str, str] | None = None  # before or after, kind, step, direction
 
-    async def open_lease(self, owner: str, ttl_ms: int) -> int:
+    async def open_lease(
+        self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None, note: bytes = b""
+    ) -> int:
         self.owner = owner
-        return await super().open_lease(owner, ttl_ms)
+        return await super().open_lease(owner, ttl_ms, partitions, note)
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         when = self.dies[0] if self.dies is not None and any(map(self._is_it, entries)) else ""
@@ -326,6 +329,16 @@ class Player:
     async def _do_freeze(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``freeze``: the lease ends, and the process does not know it."""
         await process.store.end_lease()
+
+    async def _do_differing(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
+        """``differing``: which processes hold sagas to different rules."""
+        load = await process.coordinator.overview()
+        names = {each.store.owner: name for name, each in self._processes.items()}
+        found = differences(found_in(load.notes, load.owners))
+        for each in found:
+            groups = ["+".join(sorted(names[owner] for owner in owners)) for _, owners in each.groups]
+            self._page.append(f"~ {each.part}: {' / '.join(sorted(groups))}")
+        self._page.extend([] if found else ["~ all the same"])
 
     async def _do_restart(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``restart``: the process ends, if it has not died before, and another one starts."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
 from saga_engine import Coordinator
 from saga_engine.errors import QuotaExceeded, StoreUnavailable
+from saga_engine.execution.governed import Governed, differences, found_in
 from saga_engine.ports import Channel
 from saga_engine.runtime import quota
 from saga_engine.runtime.quota import Quota as Counted
-from saga_engine.server.settings import Quota, ServerSettings, Tenant
+from saga_engine.server.app import create_app
+from saga_engine.server.settings import Quota, ServerSettings, Tenant, server_settings
 from tests.server.harness import BOOK, TOOLS, WAIT, Api, Server, serving, worked
 
 LIVE = Quota(live_sagas=2)
@@ -111,6 +114,64 @@ async def test_a_worker_that_knows_no_settings_keeps_the_quota() -> None:
         await own.submit(WAIT, saga_id="more", detach=True)
         await worker.cancel("s0")
         await worker.submit(WAIT, saga_id="more", detach=True)
+
+
+@pytest.mark.parametrize("strict_first", [True, False])
+async def test_the_smallest_quota_of_servers_that_run_holds(
+    strict_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever began last; the other's log names it, and what a server has declared ends with its lease."""
+    found = {True: settings(LIVE), False: settings(Quota(live_sagas=5, steps_per_s=1000))}
+    async with AsyncExitStack() as stack:
+        engines = {
+            strict: await stack.enter_async_context(Coordinator.open("memory://differ", TOOLS, durability="relaxed"))
+            for strict in (True, False)
+        }
+        desks = {strict: create_app(engines[strict], found[strict]).state.desk for strict in (True, False)}
+        for strict in (strict_first, not strict_first):
+            await desks[strict].limit()
+        await desks[False].limit()
+        assert await stated(engines[True]) == (2, 1000)
+        owner = (await engines[True].supervisor.lease()).owner
+        told = [each.getMessage() for each in caplog.records if "smaller quota" in each.getMessage()]
+        assert sum(f"declared by {owner}" in each for each in told) == 1, told
+        assert [each.part for each in differences(await governed(engines[True]))] == ["quota"]
+        await engines[True].close()
+        assert await stated(engines[False]) == (2, 1000)
+        await desks[False].limit()
+        assert await stated(engines[False]) == (5, 1000)
+
+
+async def test_a_server_that_states_no_quota_changes_none() -> None:
+    """Only a word does: 0 lifts what was stated before, once no server that runs states it any more."""
+    async with Coordinator.open("memory://silent", TOOLS, durability="relaxed") as one:
+        await create_app(one, settings(LIVE)).state.desk.limit()
+    async with Coordinator.open("memory://silent", TOOLS, durability="relaxed") as two:
+        silent = ServerSettings(port=0)
+        assert server_settings({}, "saga.toml").quota is None
+        await create_app(two, silent).state.desk.limit()
+        assert await stated(two) == (2, 0)
+        for number in range(2):
+            await two.submit(WAIT, saga_id=f"s{number}", detach=True)
+        with pytest.raises(QuotaExceeded):
+            await two.submit(WAIT, saga_id="more", detach=True)
+        word = server_settings({"live_sagas": 0}, "saga.toml").quota
+        assert word == Quota()
+        await create_app(two, settings(word)).state.desk.limit()
+        await two.submit(WAIT, saga_id="more", detach=True)
+
+
+async def stated(engine: Coordinator) -> tuple[int, float]:
+    """The quota that holds in a namespace."""
+    found = await engine.store.documents().read("server", "quota")
+    assert found is not None
+    body = json.loads(found.body)
+    return body["live_sagas"], body["steps_per_s"]
+
+
+async def governed(engine: Coordinator) -> dict[str, Governed]:
+    load = await engine.overview()
+    return found_in(load.notes, load.owners)
 
 
 @asynccontextmanager

@@ -36,6 +36,7 @@ def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapp
         "workers",
         tag("h1", None, words("nav.workers")),
         tag("dl", {"class": "tiles", "id": "load"}, tiles),
+        _differing(frame, overview["differing"]),
         _workers(frame, overview["workers"], waiting=queue["queued"]),
         _tools(frame, tools),
         live="/v1/stream",
@@ -45,6 +46,33 @@ def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapp
 def _named(head: str) -> dict[str, str]:
     """The attribute of a cell that says its head on a phone, where heads are not shown."""
     return {"data-label": head}
+
+
+def _differing(frame: Frame, differing: Sequence[Mapping[str, Any]]) -> Html | None:
+    """Which processes hold sagas to other rules than the rest; nothing if none does."""
+    if not differing:
+        return None
+    words = frame.words
+    items = []
+    for each in differing:
+        groups = [
+            tag(
+                "li",
+                {"data-row": group["digest"]},
+                tag("code", None, str(group["digest"])),
+                " ",
+                [tag("span", {"class": "chip"}, str(one["owner"])[:80]) for one in group["processes"][:_MOST]],
+            )
+            for group in each["groups"][:_MOST]
+        ]
+        items.append([tag("h3", None, words(f"differing.{each['part']}")), tag("ul", None, groups)])
+    return tag(
+        "section",
+        {"class": "card", "id": "differing"},
+        tag("h2", None, words("differing.title")),
+        tag("p", {"class": "why"}, words("differing.why")),
+        items,
+    )
 
 
 def _workers(frame: Frame, workers: Sequence[Mapping[str, Any]], *, waiting: int) -> Html:

@@ -348,6 +348,13 @@ WORDS: Final[dict[str, str]] = {
     "worker.taken": "Taken",
     "worker.returned": "Returned",
     "worker.refused": "Refused",
+    "differing.title": "Processes with different rules",
+    "differing.why": "What holds for a saga depends on which of these processes drives it. `saga doctor` names the"
+    " files that each one read.",
+    "differing.policy": "Policy",
+    "differing.limits": "Limits",
+    "differing.secrets": "Allowed secrets",
+    "differing.quota": "Quota",
     "tools.list": "Tools",
     "tools.none": "This server has no tools loaded. Workers have their own.",
     "tool.name": "Tool",

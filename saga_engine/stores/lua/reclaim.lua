@@ -24,7 +24,8 @@ end
 local tag = string.sub(owners, 1, -7)
 local left = ttl_of(tag, owner)
 if left > 0 then
-  local passed = (tonumber(redis.call('GET', tag .. 'lease:' .. owner)) or 0) - left
+  local renewed_ms = string.match(redis.call('GET', tag .. 'lease:' .. owner) or '', '^%d+')
+  local passed = (tonumber(renewed_ms) or 0) - left
   if silent_ms < 0 or (silent_ms > 0 and passed < silent_ms) then
     return {-1}
   end
