@@ -22,7 +22,7 @@ LOCK_TOOLS := $(BIN)/uv pip compile $(LOCKING)
 # tests share (a server, a built wheel) is made once; tests/conftest.py puts the longest files first.
 WORKERS := --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 # For one test: make test PYTEST_ARGS='-n 0 -k name'
-PYTEST_ARGS ?= --tier desk -n 3 $(WORKERS)
+PYTEST_ARGS ?= --tier desk -n 4 $(WORKERS)
 REST_ARGS ?= --tier rest -n 4 $(WORKERS)
 QUICK_ARGS ?= --tier quick -n 2 $(WORKERS)
 

@@ -229,6 +229,7 @@ async def test_a_masked_trace_replays() -> None:
     assert played.divergence is None
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("bad", [0, 1023, 2**40, True, "1000"])
 async def test_the_limit_of_an_output_is_a_setting(bad: Any) -> None:
     """Law: ``max_output_bytes`` counts, and what is no limit is refused."""

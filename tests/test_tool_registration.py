@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, ToolError, Undo, tool
-from saga_engine.adapters.langchain import register
 from saga_engine.core import transitions as t
 from saga_engine.errors import CallFailed, SettingInvalid, ToolInvalid
 
@@ -62,7 +61,9 @@ async def test_a_check_that_breaks_leaves_the_call_in_doubt() -> None:
 
 async def test_tools_of_a_framework_may_return_their_errors() -> None:
     """``register(…, failed=…)`` tells for all tools of an agent, or by name, which results are errors."""
-    from langchain_core.tools import StructuredTool
+    from langchain_core.tools import StructuredTool  # importing it takes longer than all tests of this file
+
+    from saga_engine.adapters.langchain import register
 
     async def book(seat: str) -> str:
         """Book a seat."""

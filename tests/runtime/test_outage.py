@@ -109,7 +109,7 @@ async def test_a_lease_whose_renewal_breaks_is_lost_and_that_is_said(monkeypatch
         await gate.wait()
         return {"number": number}
 
-    async with Coordinator.open("memory://", [wait, unmake]) as coordinator:
+    async with Coordinator.open("memory://", [wait, unmake], lease_s=1.0) as coordinator:
         renew = coordinator.store.renew
 
         async def broken(*_):
