@@ -41,7 +41,8 @@ order of 'A call in doubt' in docs/guarantees.md. A write with neither key nor p
 
 **The way back.** ``evolve`` knows which undos precede which; a step enters ``undo_ready`` when its turn has come. An
 undo that waits for a retry or is in doubt may meanwhile get a predecessor, so both places that continue one look at
-``undo_waits`` again (row 8, scenario ``failure-reverse-of-what-happened``).
+``undo_waits`` again (row 8, scenario ``failure-reverse-of-what-happened``). While an operator is asked about an undo
+of a session, ``next_ahead`` finds an earlier one that need not wait for that (scenario ``session-undo-ahead``).
 
 **The end.** COMPLETED: every step happened and no session is open. COMPENSATED: nothing is left to undo, in flight, in
 doubt or asked about, and nothing remains; WAIVED if an operator accepted a remainder, or an irreversible step
@@ -80,6 +81,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, Proposal, Replanning, Turning
 from saga_engine.core.steps import ask, waiting
 from saga_engine.core.steps.conditional import checked
+from saga_engine.core.undo_ahead import next_ahead
 from saga_engine.core.undo_by_call import is_held
 from saga_engine.plan.tool_spec import Semantic
 
@@ -280,6 +282,8 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         undos = [settling.intend(state, index, COMPENSATE, now) for index in ready]
         out += undos
         left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
+    elif state.undo_open and state.questions and room > len(out):
+        out += _ahead(state, now)
     meet = plan.tools.meet  # else no call is the undo of another one
     for index in islice(state.ready, max(left - len(out), 0)):
         if not (meet and is_held(state, index)):
@@ -400,7 +404,15 @@ def _calls(state: State, now: int) -> Records:
         out += [settling.intend(state, index, COMPENSATE, now) for index in ready]
     if state.ready:  # during compensation the only forward calls are those of semantic compensations
         out += [settling.intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
+    if state.session and state.questions and room > len(out):
+        out += _ahead(state, now)
     return out
+
+
+def _ahead(state: State, now: int) -> Records:
+    """The undo of an earlier call that need not wait for an operator, who is asked about a later one."""
+    index = next_ahead(state)
+    return _NONE if index is None else [settling.intend(state, index, COMPENSATE, now)]
 
 
 def _rest(state: State, now: int, *, untold: bool) -> Records:

@@ -58,8 +58,9 @@ key of its own, and its own undo (row 30, scenario ``fallback-tool``).
 **The way back.** A step is returning from the moment its undo is wanted until that has ended. Meanwhile ``undo_waits``
 counts the undos that come before its own: those of its dependents, or in a session that of the call that happened next.
 An undo that failed, waits or is in doubt has not ended, and holds back all that follow it (row 8,
-``core/evolve/compensation.py``). A step whose undo failed or does not exist may get a ``semantic`` compensation: a
-model is asked once, then its steps are reviewed, are on their way, or have all happened.
+``core/evolve/compensation.py``); in a session not what provably has nothing to do with it, while an operator is asked
+(``core/undo_ahead.py``, scenario ``session-undo-ahead``). A step whose undo failed or does not exist may get a
+``semantic`` compensation: a model is asked once, then its steps are reviewed, are on their way, or have all happened.
 
 **A call that is the undo of another one** (``undo_by_call``) has its key, and is never undone itself. While it is
 under way or in doubt, ``undone_by`` holds back the undo of the other step. If it happened, that one is undone; if not,

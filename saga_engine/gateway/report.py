@@ -6,12 +6,14 @@ an agent is never told that nothing is left while an operator is still asked abo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.core.undo_ahead import would_wait
 from saga_engine.errors import SagaError
 from saga_engine.gateway.answers import bounded
 from saga_engine.plan.tool_spec import ToolCatalog
@@ -130,31 +132,45 @@ def preview_of(
     *,
     since: int,
     asks: Mapping[str, str] = MappingProxyType({}),
+    state: State | None = None,
 ) -> dict[str, Any]:
     """What a rollback would do now. The undo of a call is known by its tool; what it finds is not.
 
     ``asks``: why the undo of a call would be a question to an operator, by call. What was done before such a call is
-    undone once the operator has answered (``would_wait``).
+    undone once the operator has answered (``would_wait``), unless the values before both prove that it need not wait:
+    ``state`` has them.
     """
     lists = ("would_undo", "would_ask", "would_wait", "would_remain", "unknown")
     made: dict[str, Any] = {"saga_id": saga_id, **{name: [] for name in lists}}
     steps = [] if body is None or body["session"] != "open" else body["steps"][since:]
     report = {} if body is None else body["report"]
+    undoes: list[tuple[Mapping[str, Any], str | None, str]] = []
     for each in sorted(steps, key=lambda step: (step["ended_ms"] or 0, step["step_id"]), reverse=True):
         kind, spec = _standing(each, report), tools.spec(each["tool"])
         if kind == "unknown":
             made["unknown"].append(_called(each))
         elif kind == "stands" and each["kind"] != "irreversible" and spec is not None and (spec.undo or spec.semantic):
-            why = asks.get(str(each["step_id"]), "" if spec.undo else _NO_UNDO)
-            name = "would_ask" if why else "would_wait" if made["would_ask"] else "would_undo"
-            undo = {"why": printable(why, _ABOUT_CHARS)} if why else {"undo": spec.undo}
-            made[name].append({**_called(each), **undo})
+            undoes.append((each, spec.undo, asks.get(str(each["step_id"]), "" if spec.undo else _NO_UNDO)))
         elif kind == "stands":
             made["would_remain"].append(_called(each))
+    waits = _would_wait(state, undoes)
+    for each, undo, why in undoes:
+        name = "would_ask" if why else "would_wait" if str(each["step_id"]) in waits else "would_undo"
+        said = {"why": printable(why, _ABOUT_CHARS)} if why else {"undo": undo}
+        made[name].append({**_called(each), **said})
     made |= _beside(body, earlier)
     unclean = ("would_ask", "would_wait", "would_remain", "unknown", "questions", "earlier")
     made["clean"] = not any(made[name] for name in unclean)
     return bounded(made, _MOST)
+
+
+def _would_wait(state: State | None, undoes: Sequence[tuple[Mapping[str, Any], str | None, str]]) -> set[str]:
+    if state is None:
+        return set()
+    steps, places = state.plan.steps, state.plan.by_key
+    asked = {places[str(each["step_id"])] for each, _, why in undoes if why}
+    waits = would_wait(state, [places[str(each["step_id"])] for each, _, _ in undoes], asked)
+    return {steps[index].key for index in waits}
 
 
 def _beside(body: Mapping[str, Any] | None, earlier: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

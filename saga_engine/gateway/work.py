@@ -25,6 +25,7 @@ import msgspec
 
 from saga_engine.api import Coordinator
 from saga_engine.core.outlooks import cannot_be_made
+from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import (
     CallFailed,
@@ -457,13 +458,14 @@ class Work:
         saga_id = await self.saga_id()
         calls = _place(to, saga_id)
         body, earlier = await self._found(saga_id), await self._earlier(saga_id)
-        tools, asks = self._coordinator.tools, {} if body is None else await self._asks(saga_id)
-        return preview_of(saga_id, body, earlier.values(), tools, since=calls or 0, asks=asks)
+        tools = self._coordinator.tools
+        state = None if body is None else state_of(await read_records(self._coordinator.store, saga_id), tools)
+        asks = {} if state is None else self._asks(state)
+        return preview_of(saga_id, body, earlier.values(), tools, since=calls or 0, asks=asks, state=state)
 
-    async def _asks(self, saga_id: str) -> dict[str, str]:
+    def _asks(self, state: State) -> dict[str, str]:
         """The calls whose undo an operator would be asked about, as far as that is known before, and why."""
         tools = self._coordinator.tools
-        state = state_of(await read_records(self._coordinator.store, saga_id), tools)
         found: dict[str, str] = {}
         for compiled in state.plan.steps:
             whole = state.whole_rollback(compiled.index)

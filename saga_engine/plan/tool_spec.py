@@ -76,6 +76,7 @@ class ToolSpec:
     ``before``: the tool that reads what a call is about to change; the answer before the call is its before-image.
     ``after``: where the after-image comes from: the same read (``read``), or the call's own output (``output``).
     ``absent``: which answers of the read mean that there was nothing yet; the undo is then ``undo_absent``.
+    ``resource``: the keys of what a call locks, as templates; ``None``: a function says them.
     ``sole_writer``: nothing but this tool and its undo changes what the read shows, so the read settles a doubt.
     ``semantic``: the role of the tool in semantic compensation: ``auto``, a model may use it; ``approve``, only after
     an operator's approval; ``never``, a model may neither use it nor compensate for it. ``None``: the engine's default.
@@ -103,6 +104,7 @@ class ToolSpec:
     absent: Absence | None = None
     undo_absent: str | None = None
     sole_writer: bool = False
+    resource: tuple[str, ...] | None = ()
     timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     compensates: bool = False

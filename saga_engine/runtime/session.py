@@ -20,6 +20,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.messages import Message
 from saga_engine.core.session_records import MAX_AFTER, add_call, close, keep, partial_compensation
 from saga_engine.core.state import State
+from saga_engine.core.undo_ahead import undoes_more
 from saga_engine.core.undo_by_call import undone_by
 from saga_engine.errors import CancelRefused, SessionDiverged, SessionEnded, ValueNotJson
 from saga_engine.execution.event_loops import of_one_loop
@@ -116,8 +117,7 @@ class Session(SessionSteps):
         self._settled: set[str] = set()
         self._undone: set[str] = set()
         self._asked: set[str] = set()
-        # The latest calls that have happened, in that order; None: to be found anew.
-        self._latest: dict[int, None] | None = None
+        self._latest: dict[int, None] | None = None  # the latest that have happened, in order; None: to be found anew
 
     def recall(self, records: Sequence[r.AnyRecord]) -> None:
         """Receive the journal before the session starts: no state contains where an agent rolled back."""
@@ -238,7 +238,7 @@ class Session(SessionSteps):
             raise RuntimeError(f"call {waits[0]} is in flight: await it before rolling back")
         await self._repeat_rollback(to)
         while self._here().undo_open:  # a rollback that another life started
-            self._require_unasked(self._asked)
+            self._require_unasked(() if undoes_more(self._here()) else self._asked)
             await self._changes()
         state = self._here()
         since = self._made[to.calls :]
@@ -248,7 +248,7 @@ class Session(SessionSteps):
             self._request_rollback()
         open_keys = {key for key in since if has_undo(state, state.plan.by_key[key])}
         while not open_keys <= self._undone:
-            self._require_unasked(open_keys)
+            self._require_unasked(() if undoes_more(self._here()) else open_keys)
             await self._changes()
         self._rolling = ([], -1)
         return None

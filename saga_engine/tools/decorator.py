@@ -15,7 +15,7 @@ from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
 from saga_engine.plan.values import digest
 from saga_engine.tools.declaration import refuse, refuse_contradictions, refuse_lookalikes, signs, undo_calls
 from saga_engine.tools.docstrings import read_docstring
-from saga_engine.tools.limits import template_fields
+from saga_engine.tools.limits import template_fields, templates_of
 from saga_engine.tools.options import LINKS, OPTIONS, PLAIN, FailedCheck, PlainOptions, ToolOptions, refuse_unknown
 from saga_engine.tools.schema_check import OutputCheck, SchemaCheck, compile_schema
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature, shape
@@ -132,10 +132,9 @@ class Tool(PlainOptions, Generic[P, R]):
                 known = ", ".join(sorted(signature.accepts)) or "none"
                 refuse(self.name, f"sensitive names {hidden!r}, which is no parameter", f"parameters: {known}")
         refuse_lookalikes(self.name, self.options(), signature.accepts)
-        templates = (self.resource,) if isinstance(self.resource, str) else self.resource
-        if templates is None or callable(templates) or signature.accepts is None:
+        if callable(self.resource) or signature.accepts is None:
             return signature
-        for field in [field for template in templates for field in template_fields(template)]:
+        for field in [field for template in templates_of(self.resource) for field in template_fields(template)]:
             if field not in signature.accepts:
                 known = ", ".join(sorted(signature.accepts)) or "none"
                 refuse(self.name, f"its resource names {field!r}, which is no parameter", f"parameters: {known}")
@@ -214,6 +213,7 @@ class Tool(PlainOptions, Generic[P, R]):
             absent=None if self.absent is None else read_absence(self.absent),
             undo_absent=undo_absent,
             sole_writer=self.sole_writer,
+            resource=None if callable(self.resource) else templates_of(self.resource),
             timeout_s=float(self.timeout_s),
             retry=self.retry,
             compensates=self.compensates,

@@ -52,6 +52,11 @@ def template_fields(template: str) -> list[str]:
     return names
 
 
+def templates_of(resource: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The templates of a resource that is no function."""
+    return () if resource is None else (resource,) if isinstance(resource, str) else tuple(resource)
+
+
 class ResourceParamMissing(ValueError):
     """A template names a parameter for which the call has no value."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.core.ahead_mutants import AHEAD_MUTANTS
+from tests.core.ahead_simulation import AheadSimulation
 from tests.core.ask_simulation import AskSimulation
 from tests.core.asking_later_simulation import AskLaterSimulation
 from tests.core.child_mutants import CHILD_MUTANTS
@@ -38,6 +40,7 @@ from tests.core.waiting_simulation import WaitingSimulation
 HUNTS: dict[type[Simulation], dict[str, Any]] = {
     Simulation: MUTANTS | LATER_MUTANTS,
     SessionSimulation: SESSION_MUTANTS,
+    AheadSimulation: AHEAD_MUTANTS,
     AskSimulation: ASK_MUTANTS,
     AskLaterSimulation: AWAY_MUTANTS,
     FinalSimulation: FINAL_MUTANTS,

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from saga_engine.errors import JournalUnreadable
+from tests.core.ahead_mutants import AHEAD_MUTANTS
+from tests.core.ahead_simulation import AheadSimulation
 from tests.core.ask_simulation import AskSimulation
 from tests.core.asking_later_simulation import AskLaterSimulation
 from tests.core.child_mutants import CHILD_MUTANTS
@@ -76,6 +78,13 @@ def test_the_simulation_of_sessions_catches(name: str, monkeypatch: pytest.Monke
     """An engine that is broken for sessions does not get through."""
     SESSION_MUTANTS[name](monkeypatch)
     assert hunt(name, SessionSimulation) is not None, f"nothing noticed the mutant '{name}'"
+
+
+@pytest.mark.parametrize("name", AHEAD_MUTANTS)
+def test_the_simulation_of_undos_ahead_of_their_turn_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that undoes a call while one that depends on it waits for an operator does not get through."""
+    AHEAD_MUTANTS[name](monkeypatch)
+    assert hunt(name, AheadSimulation) is not None, f"nothing noticed the mutant '{name}'"
 
 
 @pytest.mark.parametrize("name", ASK_MUTANTS)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from saga_engine.core import transitions as t
 from saga_engine.core.records import StepEscalated
 from tests import tiers
+from tests.core.ahead_simulation import AheadSimulation
 from tests.core.generator import FEATURES, drawn, generated
 from tests.core.image_simulation import ImageSimulation
 from tests.core.session_simulation import SessionSimulation
@@ -74,6 +75,19 @@ def test_no_effect_is_undone_twice() -> None:
             error = getattr(record, "error", None)
             seen["near miss"] += isinstance(record, StepEscalated) and error.error_code == "perhaps_undone"
     assert all(seen[name] > 5 for name in (*t.SAGA_FINAL, "taken back", "again", "near miss")), seen
+
+
+def test_an_operator_holds_up_only_what_depends_on_it() -> None:
+    """Calls that change objects of their own, and name those of others: no undo comes before one that it depends on."""
+    seen: Counter[str] = Counter()
+    for seed in range(250):
+        dice = random.Random(seed)
+        simulation = AheadSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
+        simulation.run()
+        seen["ahead"] += bool(simulation.ahead())
+        seen["named"] += any(simulation.took.values())
+    assert seen["ahead"] > 3, seen
+    assert seen["named"] > 20, seen
 
 
 def test_no_stranger_is_overwritten() -> None:

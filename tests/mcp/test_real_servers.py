@@ -101,14 +101,13 @@ async def test_a_file_that_was_created_is_asked_about(tmp_path: Path) -> None:
         await it.done("create_directory", path=world.path("deep/er"))
         preview = await it.done("saga_preview")
         kinds = ("would_undo", "would_ask", "would_wait", "would_remain")
-        assert [[each["call"] for each in preview[kind]] for kind in kinds] == [[], ["2"], ["1"], ["3"]]
+        assert [[each["call"] for each in preview[kind]] for kind in kinds] == [["1"], ["2"], [], ["3"]]
         told = await it.call("saga_rollback")
         body = told.structured_content
         assert told.is_error
         assert body is not None
-        assert [each["call"] for each in body["left"]] == ["3", "2", "1"], (
-            body
-        )  # what came before it waits for the answer
+        assert [each["call"] for each in body["undone"]] == ["1"], body  # another file: it does not wait for the answer
+        assert [each["call"] for each in body["left"]] == ["3", "2"], body
         question = body["questions"][0]
         assert f"delete the file {world.path('new.txt')}" in question["about"], question
         (world.folder / "new.txt").unlink()

@@ -111,6 +111,16 @@ OF_CALLS = [
         (("step.undo_next, step.undo_waits = after, 1", "step.undo_next, step.undo_waits = -1, 0"),),
     ),
     Mutation(
+        "tests/test_undo_ahead.py::test_what_does_not_depend_on_it_is_undone_while_an_operator_is_asked",
+        "an undo that waits for an operator holds up all that were made before",
+        (("index = next_ahead(state)\n", "index = None\n"),),
+    ),
+    Mutation(
+        "tests/test_undo_ahead.py::test_what_is_not_proven_waits",
+        "an undo that waits for an operator holds up nothing",
+        (("all(_apart(state, index, wall, known) for wall in walls)", "True"),),
+    ),
+    Mutation(
         "tests/test_pitfalls.py::test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect",
         "what nothing waits for is not undone",
         (

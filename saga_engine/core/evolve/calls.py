@@ -47,6 +47,8 @@ def intended(state: State, record: r.StepIntended) -> None:
     else:
         call = step.call(COMPENSATE)
         call.params, step.undo_call = record.params, record.call
+        if step.undo_waits:
+            compensation.goes_ahead(state, index)
         move(step, "undo")
         state.undo_ready.pop(index, None)
         if state.doubts or state.waiting:
@@ -125,6 +127,7 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
         return
     else:
         if record.via == "nothing":  # its lists are empty
+            compensation.goes_ahead(state, index)
             state.undo_ready.pop(index, None)
             move(step, "undo")
         move(step, "undone")
@@ -273,6 +276,8 @@ def failed(state: State, record: r.StepFailed) -> None:
     step = state.steps[index]
     for queue in (state.ready, state.undo_ready, state.denied, state.waits):
         queue.pop(index, None)
+    if record.direction == COMPENSATE:
+        compensation.goes_ahead(state, index)
     settle(state, step, index, record.direction, record.at)
     step.call(record.direction).error = record.error
     if record.direction == COMPENSATE:

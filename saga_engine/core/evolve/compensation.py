@@ -17,6 +17,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve.transition import move, turn_saga
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, CallState, Turning
+from saga_engine.core.undo_ahead import held
 from saga_engine.core.undo_call import UndoneCall
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
@@ -82,6 +83,26 @@ def _in_reverse(state: State, chosen: Sequence[int]) -> None:
 
 
 _NOT_KNOWN = 1 << 62
+
+
+def goes_ahead(state: State, index: int) -> None:
+    """The undo of a call begins although others come before it, which wait for an operator (``core.undo_ahead``).
+
+    What was to come after it waits for it as before, and for those that it has passed. An undo that has begun, and got
+    a predecessor since, only ends: it has passed nothing.
+    """
+    step = state.steps[index]
+    if not step.undo_waits or step.status != t.SUCCEEDED:
+        return
+    passed = next((before for other, before in held(state) if other == index), None)
+    if passed is None:
+        raise KeyError(f"the undo of step {state.plan.steps[index].key} comes before its turn")
+    step.undo_waits = 0
+    for other in passed:
+        state.steps[other].undo_next = step.undo_next
+    if step.undo_next >= 0:
+        following = state.steps[step.undo_next]
+        following.undo_waits = (following.undo_waits or 0) + len(passed)
 
 
 def close_call(state: State, index: int) -> None:

@@ -25,6 +25,8 @@ def escalated(state: State, record: r.StepEscalated) -> None:
         queue.pop(place, None)
     state.ready.pop(index, None)
     state.undo_ready.pop(index, None)
+    if record.direction == COMPENSATE:
+        compensation.goes_ahead(state, index)
     move(step, "escalate")
     call = step.call(record.direction)
     call.asked += 1
