@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from saga_engine import Coordinator, Question, tool
 from saga_engine.cli import app
 from saga_engine.core import records as r
-from saga_engine.core.decide import decide
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
 from saga_engine.core.steps.ask import MAX_ANSWER_BYTES
@@ -36,12 +36,9 @@ def asked(*steps: dict[str, Any], **plan: Any) -> tuple[State, list[r.AnyRecord]
 
 def settle(state: State, records: list[r.AnyRecord], now: int) -> list[str]:
     """What the core decides at a time; returns the kinds."""
-    first = len(records)
-    while found := decide(state, now):
-        for record in found:
-            evolve(state, record)
-            records.append(record)
-    return [type(record).__name__ for record in records[first:]]
+    found = Machine(state, FixedMeans()).ready(now).records
+    records += found
+    return [type(record).__name__ for record in found]
 
 
 def said(state: State, decision: str, now: int, output: Any = None) -> r.AnyRecord:

@@ -9,9 +9,9 @@ import pytest
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import decide
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
 from saga_engine.core.steps.wait import INVALID, LATE
@@ -28,10 +28,7 @@ CONTENDERS: dict[str, Message | None] = {"event": EVENT, "another event": AGAIN,
 
 def settle(state: State, records: list[r.AnyRecord], now: int) -> None:
     """What the core decides at a time."""
-    while found := decide(state, now):
-        for record in found:
-            evolve(state, record)
-            records.append(record)
+    records += Machine(state, FixedMeans()).ready(now).records
 
 
 def waiting(on_timeout: Any) -> tuple[State, list[r.AnyRecord]]:

@@ -17,7 +17,7 @@ import msgspec
 from saga_engine.core import images
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Capabilities, decide, effects_of
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
@@ -30,11 +30,11 @@ from saga_engine.core.effects import (
     NotDone,
     Outcome,
     Probe,
+    ReadBefore,
     Unknown,
 )
-from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
-from saga_engine.core.interpret import interpret
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.settling import facts
 from saga_engine.core.state import State
@@ -81,7 +81,7 @@ _MOST_DEFERRED: Final = 2
 _MAX_CALLS_PER_STEP: Final = 50
 _START_MS: Final = 1_000_000
 #: No operators, no model: every stuck step becomes a question.
-_ALONE: Final = Capabilities(alerting=False)
+_ALONE: Final = FixedMeans(Capabilities(alerting=False))
 _CODE: Final = "rehearsed"
 #: The value that a step changes: before its call, after it, and when somebody else has changed it.
 _BEFORE: Final = {"value": "before"}
@@ -201,7 +201,7 @@ class _Run:
             at=self._now, saga_id="rehearsal", plan=None, digest="", seed="0", tools=plan.tool_digests
         )
         self._records: list[r.AnyRecord] = [started]
-        self._state = begin(started, plan)
+        self._machine = Machine(begin(started, plan), _ALONE)
         self._queue: deque[CallTool | Probe] = deque()
         self._order: dict[int, None] = {}
         self._undone: dict[int, int] = {}
@@ -312,25 +312,31 @@ class _Run:
             output=sample if free else None,
         )
 
+    @property
+    def _state(self) -> State:
+        return self._machine.state
+
     def _settle(self, record: r.AnyRecord) -> None:
-        evolve(self._state, record)
-        self._records.append(record)
+        self._machine.take([record])
 
     def _decide(self) -> None:
-        first = len(self._records)
-        while found := decide(self._state, self._now, _ALONE):
-            for record in found:
-                wants = type(record) is r.StepIntended and images.wants_image(self._state, record)
-                self._settle(msgspec.structs.replace(record, before=_BEFORE) if wants else record)
-            for record in found:
+        machine = self._machine
+        again = True
+        while again:
+            given = len(machine.said().records)
+            ready = machine.ready(self._now)
+            self._records += ready.records
+            for effect in machine.durable(ready):
+                if isinstance(effect, CallTool | Probe):
+                    self._queue.append(effect)
+                elif isinstance(effect, ReadBefore):
+                    machine.learn(effect, _BEFORE, self._now, 0.5)
+            for record in ready.records[given:]:
                 if type(record) is r.StepSucceeded:  # a computation: no call makes it
                     step = self._plan.by_key[record.step]
                     self._order[step] = None
                     self._afterwards(step)
-        for record in self._records[first:]:
-            effect = effects_of(self._state, record)
-            if isinstance(effect, CallTool | Probe):
-                self._queue.append(effect)
+            again = bool(ready.looks or machine.said().records)
 
     # --- effects ---------------------------------------------------------------------------------------------------
 
@@ -342,8 +348,8 @@ class _Run:
         outcome = self._probe(effect, fault) if isinstance(effect, Probe) else self._call(effect, fault)
         if type(outcome) is Unknown and not outcome.raised:
             self._now += round(self._state.serving(effect.step, effect.direction).timeout_s * 1000)
-        record = interpret(self._state, effect, outcome, self._now, 0.5)
-        self._settle(record)
+        self._machine.learn(effect, outcome, self._now, 0.5)
+        record = self._machine.said().records[-1]
         if type(record) is r.StepSucceeded and effect.direction == FORWARD and effect.step < self._first_last:
             self._order[effect.step] = None
             self._afterwards(effect.step)
@@ -455,7 +461,7 @@ class _Run:
                 self._apply(lost)
         self._queue.clear()
         self._now += DOWNTIME_MS
-        self._state = fold(self._records, self._plan)
+        self._machine = Machine(fold(self._records, self._plan), _ALONE)
         self._settle(r.SagaResumed(at=self._now, owner="another", epoch=self._state.epoch + 1))
 
     def _afterwards(self, step: int) -> None:

@@ -5,8 +5,8 @@ in the simulation and in the replay of a trace. This is what its guards protect.
 docs/guarantees.md, *scenario x* is ``tests/scenarios/x.txt``, which shows the guard at work, and
 ``tests/core/engine_mutants.py`` removes the guards one by one and shows that the simulation notices.
 
-**The loop.** A driver asks ``decide``, applies the records with ``evolve``, and asks again until it gets none. It
-appends all these records in one write, and only then performs what they order (``effects_of``). So an effect always
+**The loop** is that of ``machine.py``: it asks ``decide``, applies the records with ``evolve``, and asks again until it
+gets none. Its driver appends all these records in one write, and only then gets what they order. So an effect always
 has its record first (row 1), and whatever has no record has not been decided: a process that dies loses at most a
 decision, and the next one decides the same (scenarios ``crash-before-anything``, ``crash-after-intent``,
 ``crash-before-result``). For the same reason nothing here depends on what the process remembers: everything is in the
@@ -67,14 +67,9 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
-    Alert,
-    AnyEffect,
     Ask,
-    AskPlanner,
-    CallTool,
     Direction,
     ErrorInfo,
-    Probe,
 )
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import State
@@ -89,8 +84,6 @@ from saga_engine.plan.tool_spec import Semantic
 MAX_REPLANS: Final = 3
 #: How long, in seconds, an operator has to answer about steps that a model proposed.
 PROPOSAL_EXPIRES_S: Final = 86_400.0
-#: The kinds of records that order an effect.
-ORDERS: Final = frozenset({r.StepIntended, r.ProbeIntended, r.AlertIntended, r.PlannerAsked})
 _STUCK: Final = frozenset({"undo-failed", "undo-missing"})
 _NOBODY_ASKED: Final = ErrorInfo(
     "planner_unavailable", "the model could not be reached, and no process with a planner came to ask it again"
@@ -237,22 +230,6 @@ def _expired(state: State, now: int) -> Records:
         for name, asked in state.questions.items()
         if asked.expires is not None and asked.expires <= now
     ]
-
-
-def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
-    """The effect that a record orders, if it orders one."""
-    kind = type(record)
-    if kind not in ORDERS:
-        return None
-    if kind is r.StepIntended:
-        return CallTool(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
-    if kind is r.ProbeIntended:
-        return Probe(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
-    if kind is r.AlertIntended:
-        return Alert(record.question, record.attempt, record.round)  # type: ignore[union-attr]
-    if kind is r.PlannerAsked:
-        return AskPlanner(state.plan.by_key[record.step], record.purpose)  # type: ignore[union-attr]
-    return None
 
 
 # --- forward -----------------------------------------------------------------------------------------------------

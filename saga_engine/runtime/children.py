@@ -9,13 +9,12 @@ runs, the parent finds out: it looks at its children when it is taken over, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from saga_engine.core import records as r
 from saga_engine.core.child_ends import end_of
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
-from saga_engine.core.evolve import evolve
 from saga_engine.core.messages import Message, answer, encode_message
 from saga_engine.core.state import State
 from saga_engine.core.states import ESCALATED, SAGA_FINAL
@@ -276,18 +275,15 @@ class Children:
         waits = {self._state.waits[index].about["saga"] for index in self._state.children()}
         return min((due for saga_id, due in self._look_at.items() if saga_id in waits), default=None)
 
-    def take(self, now_ms: int) -> Sequence[r.AnyRecord]:
-        """The records of the ends that were found; the state has changed with them."""
-        made: list[r.AnyRecord] = []
+    def take(self, now_ms: int) -> Iterator[r.AnyRecord]:
+        """The records of the ends that were found; each is in the state before the next is made."""
         held, self._held = self._held, []
         for step, end in held:
             index = self._state.plan.by_key[step]
             wait = self._state.waits.get(index)
             if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:
                 continue  # its message was read meanwhile
-            made.append(answer(self._state, Message(id=f"child:{end.saga}", kind="child", step=step, end=end), now_ms))
-            evolve(self._state, made[-1])
-        return made
+            yield answer(self._state, Message(id=f"child:{end.saga}", kind="child", step=step, end=end), now_ms)
 
     async def settle(self, *, queued: bool, now_ms: int) -> None:
         """Start, continue, cancel or look at the children, whose records are durable."""

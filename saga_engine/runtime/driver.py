@@ -1,15 +1,15 @@
-"""Drives one saga: decide, append, perform, interpret, and again, until it rests or ends.
+"""Drives one saga: it tells the machine what happened, appends what must be durable, and performs what may be done.
 
-The order of these steps is the guarantee. The driver evolves records into the state and appends them in one write. Only
-when that write is durable does it perform the effects that the records order. The outcome of one call and the intent of
-the next are one append. If it fails, the state in memory is invalid and is dropped with the driver; the journal counts.
+The order of these steps is the guarantee, and ``core/machine.py`` keeps it: only what has been appended is performed.
+The outcome of one call and the intent of the next are one append. If it fails, the machine is invalid and is dropped
+with the driver; the journal counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,6 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode_all
 from saga_engine.core.crash_loops import is_bare
-from saga_engine.core.decide import ORDERS, decide, effects_of
 from saga_engine.core.effects import (
     Alert,
     AnyEffect,
@@ -28,13 +27,13 @@ from saga_engine.core.effects import (
     ErrorInfo,
     NotDone,
     Outcome,
+    Probe,
     ReadBefore,
     Unknown,
 )
-from saga_engine.core.evolve import evolve
-from saga_engine.core.images import Image, note_of
-from saga_engine.core.interpret import Advice, interpret, interpret_alert
-from saga_engine.core.messages import answer_to, decode_message
+from saga_engine.core.images import Image
+from saga_engine.core.machine import Machine, Ready, Result
+from saga_engine.core.messages import decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward
@@ -51,7 +50,6 @@ from saga_engine.runtime.due_times import told_in_head
 from saga_engine.runtime.index_changes import IndexChanges
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.listening import Listening
-from saga_engine.runtime.pending_images import PendingImages
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.resting import Resting
 from saga_engine.runtime.stop_reasons import refusal
@@ -60,10 +58,10 @@ from saga_engine.runtime.writer import JournalWriter
 
 _log = logger_of("saga_engine.driver")
 
-Result = Outcome | Advice | ErrorInfo | Image | None
-
 #: Effects that call no tool. An operator's answer, a cancel and the end of the process do not wait for them.
 _ASIDE: Final = frozenset({Alert, AskPlanner})
+#: Effects that call one.
+_CALLS: Final = frozenset({CallTool, Probe})
 #: How long notifications may still take when the process, or a session's agent, stops.
 ALERT_GRACE_S: Final = 5.0
 
@@ -76,19 +74,19 @@ class SagaDriver(Resting):
     """
 
     __slots__ = (
+        "_admitted",
         "_children",
         "_clock",
         "_creation",
-        "_decided_at",
         "_family",
         "_head_asked",
         "_head_status",
         "_here",
-        "_images",
         "_index",
         "_keep_ms",
         "_kept",
         "_link",
+        "_machine",
         "_messages",
         "_notes",
         "_observers",
@@ -131,6 +129,7 @@ class SagaDriver(Resting):
         family: Family | None = None,
     ) -> None:
         self.state = state
+        self._machine = Machine(state, performer)
         self.stopping = False
         self.journalled = journalled
         #: Not 0: ``run`` has returned: only a timer at this time moves the saga. It may be run again, with no records.
@@ -141,7 +140,6 @@ class SagaDriver(Resting):
         self.suspected = suspected
         self._seq = seq
         self._creation = creation
-        self._decided_at = 0
         self._head_status = "" if creation else state.status
         self._head_asked: tuple[Any, ...] | None = None
         self._index = IndexChanges(state, new=creation is not None)
@@ -150,6 +148,8 @@ class SagaDriver(Resting):
         self._performer = performer
         self._clock = clock
         self._trials = trials
+        #: Whether the last round of decisions could be recorded, while trials are held.
+        self._admitted = True
         # Looked at for each append, and there are mostly none.
         self._observers = MaskedObservers(observers) if observers else None
         self._keep_ms = keep_ms
@@ -164,7 +164,6 @@ class SagaDriver(Resting):
         self._concludes = self._turned = False
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
-        self._images = PendingImages(state)
         self._wake: asyncio.Future[None] | None = None
         self._released = False
         #: The saga is not released before something is learned, even if nothing else follows.
@@ -219,23 +218,28 @@ class SagaDriver(Resting):
 
         Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; then the journal counts.
         """
-        records: list[r.AnyRecord] = list(first)
+        machine = self._machine
+        machine.begin(first)
         self.sleeps_until_ms = 0
         settled_at: int | None = None  # when the last outcome was interpreted; what follows is decided then
         self._begin()
         try:
             while True:
-                consumed = await self._read_messages(records) if self._messages and not self.stopping else 0
-                lessons = lessons_of(self.state, records) if consumed else ()
-                noted = self._take_notes(records) if self._notes else ()
-                if not self.stopping:
-                    if self._link is not None or self._listening is not None or self._children is not None:
-                        self._take_requests(records)
-                    if not lessons:  # else the saga could end before they have been learned
-                        self._decide(records, settled_at)
+                consumed = await self._read_messages() if self._messages and not self.stopping else 0
+                lessons = lessons_of(self.state, machine.said().records) if consumed else ()
+                noted = self._take_notes() if self._notes else ()
+                if not self.stopping and (self._link or self._listening or self._children):
+                    self._take_requests()
+                if self.stopping or lessons:  # (else the saga could end before they have been learned)
+                    ready = machine.said()
+                else:
+                    if settled_at is None or settled_at < self.state.at:
+                        settled_at = self._clock.now_after(self.state.saga_id, self.state.at)
+                    ready = self._ready_in_turn(settled_at) if self._trials.active else machine.ready(settled_at)
+                records = ready.records
                 if records or consumed or self._kept:
                     self._kept = bool(lessons)
-                    self._committed(records, await self._commit(records, consumed))
+                    self._committed(records, await self._commit(ready, consumed))
                     for lesson in lessons:
                         await self._performer.learn(lesson)
                     for written in noted:
@@ -247,31 +251,24 @@ class SagaDriver(Resting):
                     self._trials.proceeds(self)
                 if self._released:
                     return await self._settle_waits()
+                effects = machine.durable(ready)
                 if lessons:
-                    records = []
                     continue
-                effects: list[AnyEffect] = []
-                for record in records:
-                    if type(record) in ORDERS and (effect := effects_of(self.state, record)):
-                        effects.append(effect)  # noqa: PERF401 - for each append: without a function of its own
-                if self._images.waiting:
-                    effects += self._images.reads(self._tasks.values(), self._outcomes)
                 if self.stopping:
                     effects = [effect for effect in effects if type(effect) not in (*_ASIDE, ReadBefore)]
-                if self.stopping and not (effects or self._tasks or self._outcomes):
-                    # (A call whose intent has just become durable is made: without that it would be in doubt.)
-                    return await self._release()
+                    if not (effects or self._tasks or self._outcomes):
+                        # (A call whose intent has just become durable is made: without that it would be in doubt.)
+                        return await self._release()
                 self._performer.begun += len(effects)
-                records = []
                 if self.state.waits or self._listening or (not self._turned and type(self.state.phase) is Backward):
                     await self._listen(busy=bool(effects or self._tasks))
                 if not effects and await self._rests():
                     return None
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, without its own task: the hot path of a sequential saga.
-                    settled_at = self._interpret(effects[0], await self._perform_here(effects[0]), records)
+                    settled_at = self._learn(effects[0], await self._perform_here(effects[0]))
                 else:
-                    await self._perform(effects, records)
+                    await self._perform(effects)
                     settled_at = None
         finally:
             self.running = False
@@ -299,42 +296,40 @@ class SagaDriver(Resting):
         """The store's time; never before that of the saga's last record."""
         return self._clock.now_after(self.state.saga_id, self.state.at)
 
-    def _decide(self, records: list[r.AnyRecord], now: int | None) -> None:
-        """Decide until nothing more follows from the state; each round is evolved before the next."""
-        state = self.state
-        if now is None or now < state.at:
-            now = self._clock.now_after(state.saga_id, state.at)
-        self._decided_at = now
-        capabilities, trials = self._performer.capabilities, self._trials
-        while found := decide(state, now, capabilities):
-            if trials.active and not trials.admits(self, found):
-                return  # it is decided anew when it may be done
-            if state.plan.images and not (found := self._images.completed(found, now)):
-                break
-            for record in found:
-                evolve(state, record)
-            records.extend(found)
-        if trials.active:
-            trials.frees(self)
+    def _ready_in_turn(self, now: int) -> Ready:
+        """As ``Machine.ready``, while something is held here that may end the process."""
+        self._admitted = True
+        ready = self._machine.ready(now, self._admits)
+        if self._admitted and self._trials.active:
+            self._trials.frees(self)
+        return ready
+
+    def _admits(self, found: Sequence[r.AnyRecord]) -> bool:
+        """Whether a round of decisions may be recorded now; else it is decided anew when it may be done."""
+        self._admitted = not self._trials.active or self._trials.admits(self, found)
+        return self._admitted
 
     def _is_held(self) -> bool:
         """Whether the saga has something to do that must not begin yet."""
         return self._trials.active and self._trials.holds(self)
 
-    def _take_requests(self, records: list[r.AnyRecord]) -> None:
+    def _take_requests(self) -> None:
         """Events that are held for the saga, and the facts that a session's agent wants recorded.
 
         An agent's calls and their intents share an append.
         """
         for waits in (self._listening, self._children):
             if waits is not None and waits.holds:
-                records += waits.take(self._now_ms())
+                self._machine.take(waits.take(self._now_ms()))
         link = self._link
-        while link is not None and link.requests:
+        if link is not None and link.requests:
+            self._machine.take(self._requested(link))
+
+    def _requested(self, link: Link) -> Iterator[r.AnyRecord]:
+        while link.requests:
             record = link.requests.popleft()(self.state, self._now_ms())
             if record is not None:
-                evolve(self.state, record)
-                records.append(record)
+                yield record
 
     # A call that waits for a guard records that, and then that it starts. Both are durable before it continues.
 
@@ -368,56 +363,54 @@ class SagaDriver(Resting):
         await self._noting(call, image, waits=False)
         return None
 
-    def _noted(self, call: Call, image: Image | None, waits: bool) -> r.AnyRecord:
-        record = note_of(self._now_ms(), call.step_id, call.direction, image, waits=waits)  # type: ignore[arg-type]
-        evolve(self.state, record)
-        return record
+    def _noted(self, call: Call, image: Image | None, waits: bool) -> None:
+        self._machine.note(call.step_id, call.direction, self._now_ms(), waits=waits, image=image)  # type: ignore[arg-type]
 
     async def _write_note(self, call: Call, image: Image | None, waits: bool) -> None:
         self._here = False
         try:
-            records = [self._noted(call, image, waits)]
-            self._committed(records, await self._commit(records, 0))
+            self._noted(call, image, waits)
+            ready = self._machine.said()
+            self._committed(ready.records, await self._commit(ready, 0))
         except Exception as error:
             self._unwritten = error
             raise
         finally:
             self._here = True
+        self._machine.durable(ready)
         if self._trials.active:
             self._trials.proceeds(self)
             self._trials.rests(self)
         if self._observers:
-            await self._observers.tell(self.state, records)
+            await self._observers.tell(self.state, ready.records)
 
-    def _take_notes(self, records: list[r.AnyRecord]) -> list[asyncio.Future[None]]:
+    def _take_notes(self) -> list[asyncio.Future[None]]:
         """Add the notes of calls to the next append; returns what waits until they are durable."""
         taken, self._notes = self._notes, []
         found: list[asyncio.Future[None]] = []
         for call, image, waits, written in taken:
             if not written.done():  # else its call has been cut off
-                records.append(self._noted(call, image, waits))
+                self._noted(call, image, waits)
                 found.append(written)
         return found
 
-    async def _read_messages(self, records: list[r.AnyRecord]) -> int:
+    async def _read_messages(self) -> int:
         """Answer the saga's messages; returns how many. They are removed in the same append."""
         self._messages = False
         waiting = await self._store.messages(self.state.saga_id)
         now = self._now_ms()
         for data in waiting:
-            record = answer_to(self.state, data, now)
-            evolve(self.state, record)
-            records.append(record)
+            record = self._machine.hear(data, now)
             if isinstance(record, r.MessageRefused) and record.code in EVENT_REFUSALS:
                 self._listening = self._listening or Listening(self._store, self.state)
                 self._listening.answered(decode_message(data), record)
         return len(waiting)
 
-    def _commit(self, records: list[r.AnyRecord], consumed: int) -> asyncio.Future[Ack]:
+    def _commit(self, ready: Ready, consumed: int) -> asyncio.Future[Ack]:
         """Append the records; ``_committed`` handles the acknowledgement."""
         state = self.state
         values: dict[str, bytes] = {}
-        data = encode_all(records, values)
+        data = encode_all(ready.records, values)
         status = state.status if state.status != self._head_status else None
         # What the head says about open questions: a listing reads no journal.
         asked = told_in_head(state) if state.questions or state.waits else None
@@ -425,9 +418,9 @@ class SagaDriver(Resting):
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
         )
-        kept = self._kept or bool(self._images.waiting) or (self._trials.active and self._trials.holds(self))
+        kept = self._kept or ready.held or (self._trials.active and self._trials.holds(self))
         stays = final or kept or (self._rest_ms is None and not resting)
-        due_ms = self._told_until_ms() if final else 0 if stays else self._due_ms(resting=resting)
+        due_ms = self._told_until_ms() if final else 0 if stays else self._due_ms(ready, resting=resting)
         release = final or due_ms > 0 or (resting and not (self._tasks or kept))
         entry = Entry(
             state.saga_id,
@@ -451,7 +444,7 @@ class SagaDriver(Resting):
         self._head_asked = asked
         return self._writer.append(entry)
 
-    def _committed(self, records: list[r.AnyRecord], ack: Ack) -> None:
+    def _committed(self, records: Sequence[r.AnyRecord], ack: Ack) -> None:
         """The records are durable; or they are not, and the reason is raised."""
         if ack.code != "ok":
             raise refusal(self.state.saga_id, ack.code, ack.digest)
@@ -466,11 +459,11 @@ class SagaDriver(Resting):
             self._link.on_durable(records)
 
     def _in_store(self, due_ms: int) -> int:
-        return due_ms and self._clock.in_store(due_ms, self._decided_at)
+        return due_ms and self._clock.in_store(due_ms, self._machine.decided_at)
 
     # --- doing ---------------------------------------------------------------------------------------------------
 
-    async def _perform(self, effects: Sequence[AnyEffect], records: list[r.AnyRecord]) -> None:
+    async def _perform(self, effects: Sequence[AnyEffect]) -> None:
         """Start the effects, wait until one has an outcome, and turn it into records."""
         for effect in effects:
             task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {self.state.saga_id}")
@@ -484,7 +477,7 @@ class SagaDriver(Resting):
         for effect, result in outcomes:
             if isinstance(result, LeaseLost):
                 raise result
-            self._interpret(effect, result, records)
+            self._learn(effect, result)
 
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
@@ -551,24 +544,13 @@ class SagaDriver(Resting):
         defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
         return defect if type(effect) in _ASIDE else Unknown(defect)
 
-    def _interpret(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
+    def _learn(self, effect: AnyEffect, result: Result) -> int:
         """Record the outcome of an effect; returns when."""
         state = self.state
         now = self._clock.now_after(state.saga_id, state.at)
-        if type(effect) is Alert:
-            remind_ms = self._performer.remind_ms
-            record = interpret_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]
-        elif type(effect) is AskPlanner:
-            record = self._performer.interpret_advice(state, effect, result, now)  # type: ignore[arg-type]
-        elif type(effect) is ReadBefore:
-            self._images.learn(effect, result)
-            return now
-        else:
-            if type(result) is not Done:
-                tell_defect(state, effect, result)  # type: ignore[arg-type]
-            record = interpret(state, effect, result, now, random.random())  # type: ignore[arg-type]
-        evolve(state, record)
-        records.append(record)
+        if type(result) is not Done and type(effect) in _CALLS:
+            tell_defect(state, effect, result)  # type: ignore[arg-type]
+        self._machine.learn(effect, result, now, random.random())
         return now
 
     async def _wait(self) -> None:
@@ -576,7 +558,7 @@ class SagaDriver(Resting):
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
         # Counted from the last decision: what has become due since then has not been considered yet.
-        due = None if self.stopping else self.state.next_due(self._decided_at)
+        due = None if self.stopping else self._machine.due()
         delay_s = 0.0 if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
         timer = None if due is None else loop.call_later(delay_s, self.rouse)
         if self._trials.active:

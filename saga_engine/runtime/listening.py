@@ -8,13 +8,12 @@ message to the saga; so does what it held for an owner that ended. A wait for se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from saga_engine.core import records as r
-from saga_engine.core.evolve import evolve
 from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
@@ -77,16 +76,13 @@ class Listening:
         """What still tells the store."""
         return () if self.task is None else (self.task,)
 
-    def take(self, now_ms: int) -> Sequence[r.AnyRecord]:
-        """The records of the events that the store holds for the saga; the state has changed with them."""
-        made: list[r.AnyRecord] = []
-        for message in self._held:
+    def take(self, now_ms: int) -> Iterator[r.AnyRecord]:
+        """The records of the events that the store holds for the saga; each is in the state before the next is made."""
+        held, self._held = self._held, []
+        for message in held:
             record = answer(self._state, message, now_ms)
-            evolve(self._state, record)
             self.answered(message, record)
-            made.append(record)
-        self._held.clear()
-        return made
+            yield record
 
     def answered(self, message: Message, record: r.AnyRecord) -> None:
         """The saga has answered an event; the store is told once that is durable."""

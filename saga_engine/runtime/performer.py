@@ -17,8 +17,7 @@ from saga_engine.core.effects import (
     ReadBefore,
     Unknown,
 )
-from saga_engine.core.interpret import Advice, interpret_advice
-from saga_engine.core.records import AnyRecord
+from saga_engine.core.interpret import Advice
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
 from saga_engine.execution.calls import Lesson, call_of, misfit, scrub
@@ -42,6 +41,7 @@ class Performer:
         "_tools",
         "begun",
         "capabilities",
+        "catalog",
         "images",
         "lease",
         "remind_ms",
@@ -50,7 +50,7 @@ class Performer:
     def __init__(
         self, tools: Tools, lease: Share, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
     ) -> None:
-        self._tools = tools
+        self._tools = self.catalog = tools
         self._escalation = escalation
         self._advisor = advisor
         self.lease = lease
@@ -153,10 +153,6 @@ class Performer:
             return ErrorInfo("planner_unavailable", "no planner is set up here")
         self.lease.check()
         return await abandonable(advise(state, effect, self._advisor, self._tools, self.capabilities))
-
-    def interpret_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
-        """The record of a model's answer."""
-        return interpret_advice(state, effect, advice, self._tools, self.capabilities, now_ms)
 
 
 class TracedPerformer(Performer):

@@ -21,11 +21,11 @@ from saga_engine.runtime.listening import Listening
 
 if TYPE_CHECKING:
     from saga_engine.core.effects import AnyEffect
+    from saga_engine.core.machine import Machine, Ready
     from saga_engine.core.state import State
     from saga_engine.ports import Store
     from saga_engine.runtime.children import Family
     from saga_engine.runtime.link import Link
-    from saga_engine.runtime.pending_images import PendingImages
 
 _log = logger_of("saga_engine.driver")
 
@@ -51,10 +51,9 @@ class Resting:
     if TYPE_CHECKING:
         state: State
         stopping: bool
-        _decided_at: int
         _family: Family | None
-        _images: PendingImages
         _link: Link | None
+        _machine: Machine
         _messages: bool
         _outcomes: Sequence[Any]
         _rest_ms: int | None
@@ -88,7 +87,7 @@ class Resting:
 
     async def _release(self) -> None:
         """Give the saga away: workers continue it at once; in an open session its agent does, up to the deadline."""
-        due_ms = self._in_store(self.state.next_due(self._decided_at) or 0) if self.state.open else AT_ONCE
+        due_ms = self._in_store(self._machine.due() or 0) if self.state.open else AT_ONCE
         await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
 
     def _is_left_session(self) -> bool:
@@ -102,7 +101,7 @@ class Resting:
             return False
         if self._listening is not None and not self._listening.settled:
             return False
-        return not state.in_flight and state.next_due(self._decided_at, waits=False) in (None, state.binding_deadline)
+        return not state.in_flight and self._machine.due(waits=False) in (None, state.binding_deadline)
 
     def _may_sleep(self) -> bool:
         """Whether the saga waits for a distant timer; it then sleeps until that time."""
@@ -114,8 +113,8 @@ class Resting:
             return False
         due_ms = self._next_due()
         if due_ms is None and self.state.waits:
-            due_ms = self._decided_at + _LOOK_AGAIN_MS  # for an event: it is woken by a message
-        if due_ms is not None and due_ms - self._decided_at > _SLEEP_MS:
+            due_ms = self._machine.decided_at + _LOOK_AGAIN_MS  # for an event: it is woken by a message
+        if due_ms is not None and due_ms - self._machine.decided_at > _SLEEP_MS:
             self.sleeps_until_ms = due_ms
         return self.sleeps_until_ms > 0
 
@@ -180,25 +179,25 @@ class Resting:
             for due in moved:
                 await self._family.bring(due, queued=self._rest_ms is not None)
 
-    def _due_ms(self, *, resting: bool) -> int:
+    def _due_ms(self, ready: Ready, *, resting: bool) -> int:
         """When a saga that this append releases needs a worker; 0: it is not released, or never needs one."""
-        if self._tasks or self._images.waiting:
+        if self._tasks or ready.held:
             return 0
         if resting:
-            return self._in_store(queued_again(self.state, self._decided_at))
+            return self._in_store(queued_again(self.state, self._machine.decided_at))
         if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
             return 0
         if any(wait.on in ("event", "child") for wait in self.state.waits.values()):
             return 0  # the store has to know of the wait first, or the child has to be started
-        due_ms = self.state.next_due(self._decided_at)
-        return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
+        due_ms = self._machine.due()
+        return self._in_store(due_ms) if due_ms is not None and due_ms - self._machine.decided_at > self._rest_ms else 0
 
     def _told_until_ms(self) -> int:
         """When a worker says what follows from the end of a saga, if this process does not; 0: nothing follows."""
         state = self.state
         known = self._listening is not None and self._listening.settled
         self._concludes = state.parent is not None or (not known and any(True for _ in never_begun(state)))
-        return self._in_store(self._decided_at + TELL_AGAIN_MS) if self._concludes else 0
+        return self._in_store(self._machine.decided_at + TELL_AGAIN_MS) if self._concludes else 0
 
     def _may_leave(self) -> bool:
         """Whether a saga for which nobody waits here waits for an event, another saga or a distant time."""
@@ -211,7 +210,7 @@ class Resting:
         if self._children is not None and not self._children.settled(self._now_ms()):
             return False
         due_ms = self._next_due()
-        return due_ms is None or due_ms - self._decided_at > self._rest_ms
+        return due_ms is None or due_ms - self._machine.decided_at > self._rest_ms
 
     async def _leave(self) -> None:
         """Release a saga that waits: a message wakes a worker, or its time does."""
@@ -220,7 +219,7 @@ class Resting:
 
     def _next_due(self) -> int | None:
         """When something is due by itself, a look at a child included."""
-        dues = (self.state.next_due(self._decided_at), None if self._children is None else self._children.look_ms())
+        dues = (self._machine.due(), None if self._children is None else self._children.look_ms())
         return min((due for due in dues if due is not None), default=None)
 
     async def _attend(self, *, busy: bool) -> None:

@@ -23,7 +23,7 @@ from temporalio.exceptions import ApplicationError
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import decode, encode, inflate
-from saga_engine.core.decide import Capabilities, decide, effects_of
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import (
     FORWARD,
     Alert,
@@ -36,9 +36,8 @@ from saga_engine.core.effects import (
     Probe,
     Unknown,
 )
-from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import started_of, state_at_start, state_of
-from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert
+from saga_engine.core.machine import FixedMeans, Machine, Ready, Result
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Place, Replanning
@@ -63,7 +62,8 @@ _log = logger_of("saga_engine.worker")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-Result = Outcome | Advice | ErrorInfo | None
+#: A worker is asked about operators and planners once they matter; until then nothing depends on them.
+_ANY: Final = Capabilities(alerting=True, planner=True)
 
 
 class SagaFlow:
@@ -75,20 +75,17 @@ class SagaFlow:
 
     def __init__(self, check: CheckMaker, body: Mapping[str, Any]) -> None:
         self._check = check
-        self._state: State | None = None
+        self._machine: Machine | None = None
         self._catalog: Declarations | None = None
         self._records: list[bytes] = []
         self._values: dict[str, bytes] = {}
         self._messages: set[str] = set()
-        self._fresh: list[r.AnyRecord] = []  # records whose effects have not been started yet
         self._lessons: list[Lesson] = []
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._capabilities: Capabilities | None = None
-        self._remind_ms = 0
         #: The calls that no worker could begin yet, and why.
         self._waits: dict[Place, ErrorInfo] = {}
-        self._decided_at = 0
         self._told = ""
         self._roused = False
         self._cancel_taken = False
@@ -117,50 +114,41 @@ class SagaFlow:
         self._roused = False
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
-            self._interpret(effect, result)
+            self._learn(effect, result)
         while self._lessons:
             await self._teach(self._lessons[0])
             self._lessons.pop(0)
         state = self._here()
-        if self._capabilities is None and (
-            state.alerts
-            or state.reminders
-            or state.to_escalate
-            or state.ask_later
-            or isinstance(state.phase, Replanning)
-        ):
+        if self._capabilities is None and (self._matters() or state.reminders or state.ask_later):
             await self._learn_means()
-        leaving = self._leaving(begin)
-        if not leaving:
-            self._decide()
+        leaving, machine = self._leaving(begin), self._driven()
+        ready = machine.said() if leaving else self._ready()
         self._tell_status()
         if state.status in t.SAGA_FINAL:
             return
-        records, self._fresh = self._fresh, []
         orders = Orders(state, self._now_ms(), workflow.random().getrandbits)
-        for record in records:
-            ordered = effects_of(state, record)
-            if ordered is not None:
-                self._start(ordered, orders, begin.lease_s)
+        for effect in machine.durable(ready):  # (what is recorded is in the history with the commands of this turn)
+            self._start(effect, orders, begin.lease_s)
         if not leaving or self._tasks:
             await self._wait(timers=not leaving)
 
-    def _decide(self) -> None:
+    def _ready(self) -> Ready:
+        machine = self._driven()
+        said = len(machine.said().records)
+        ready = machine.ready(self._now_ms(), lambda _: self._capabilities is not None or not self._matters())
+        self._journal(ready.records[said:])
+        if self._capabilities is None and self._matters():
+            self._roused = True  # ask first, then continue
+        return ready
+
+    def _matters(self) -> bool:
+        """Whether what follows may depend on the capabilities of operators and planners."""
         state = self._here()
-        now = self._decided_at = self._now_ms()
-        # The capabilities of operators and planners are queried once they matter; until then nothing depends on them.
-        capabilities = self._capabilities or Capabilities(alerting=True, planner=True)
-        while found := decide(state, now, capabilities):
-            self._record(found)
-            if self._capabilities is None and (
-                state.alerts or state.to_escalate or isinstance(state.phase, Replanning)
-            ):
-                self._roused = True  # it matters now: ask first, then continue
-                return
+        return bool(state.alerts or state.to_escalate) or isinstance(state.phase, Replanning)
 
     async def _wait(self, *, timers: bool) -> None:
         """Wait for an outcome, a message, or the next due time."""
-        due = self._here().next_due(self._decided_at) if timers else None
+        due = self._driven().due() if timers else None
         timeout = None if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
         try:
             await workflow.wait_condition(lambda: bool(self._outcomes) or self._roused, timeout=timeout)
@@ -169,31 +157,27 @@ class SagaFlow:
 
     # --- records -------------------------------------------------------------------------------------------------
 
-    def _record(self, records: Sequence[r.AnyRecord]) -> None:
-        state = self._here()
+    def _record(self, record: r.AnyRecord) -> None:
+        """Record a fact from outside."""
+        if isinstance(record, r.QuestionResolved) and record.decision == "retry":
+            self._forget_change(record)
+        self._driven().take([record])
+        self._journal([record])
+
+    def _journal(self, records: Sequence[r.AnyRecord]) -> None:
         for record in records:
-            if isinstance(record, r.QuestionResolved) and record.decision == "retry":
-                self._forget_change(record)
-            evolve(state, record)
             self._records.append(encode(record, self._values))
             self._messages.add(getattr(record, "message", ""))
-            lesson = lesson_of(state, record)
+            lesson = lesson_of(self._here(), record)
             if lesson is not None:
                 self._lessons.append(lesson)
-        self._fresh.extend(records)
 
-    def _interpret(self, effect: AnyEffect, result: Result) -> None:
-        state, now, dice = self._here(), self._now_ms(), workflow.random().random()
-        record: r.AnyRecord
-        if type(effect) is Alert:
-            record = interpret_alert(state, effect.question, result, now, dice, self._remind_ms)  # type: ignore[arg-type]
-        elif type(effect) is AskPlanner:
-            catalog, capabilities = self._catalog, self._capabilities or Capabilities()
-            assert catalog is not None
-            record = interpret_advice(state, effect, result, catalog, capabilities, now)  # type: ignore[arg-type]
-        else:
-            record = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
-        self._record([record])
+    def _learn(self, effect: AnyEffect, result: Result) -> None:
+        """Record the outcome of an effect."""
+        machine = self._driven()
+        said = len(machine.said().records)
+        machine.learn(effect, result, self._now_ms(), workflow.random().random())
+        self._journal(machine.said().records[said:])
 
     def _forget_change(self, record: r.QuestionResolved) -> None:
         """An operator wants a call made whose tool had changed: the worker checks anew whether it fits."""
@@ -288,7 +272,7 @@ class SagaFlow:
         await workflow.wait_condition(asked.done)
         said = asked.result()
         self._capabilities = Capabilities(bool(said["alerting"]), bool(said["planner"]), said["semantic"])
-        self._remind_ms = int(said["remind_ms"])
+        self._driven().means = FixedMeans(self._capabilities, int(said["remind_ms"]), self._catalog)
 
     # --- begin, continuation in another run, and end ---------------------------------------------------------------
 
@@ -297,16 +281,18 @@ class SagaFlow:
         self._catalog = Declarations(begin.declared, begin.fresh, self._check)
         if not begin.journal:
             started = payloads.started_of(begin, self._now_ms())
-            self._state = state_at_start(started, self._catalog)
+            state = state_at_start(started, self._catalog)
+            self._machine = Machine(state, FixedMeans(_ANY, 0, self._catalog))
             self._records.append(encode(started, self._values))
-            self._told = self._state.status
+            self._told = state.status
             return begin
         self._values = {digest: payloads.unpack(text) for digest, text in begin.values.items()}
         self._records = payloads.unpack_journal(begin.journal)
         records = payloads.whole_records(self._records, self._values)
-        self._state = state_of(records, self._catalog)
+        state = state_of(records, self._catalog)
+        self._machine = Machine(state, FixedMeans(_ANY, 0, self._catalog))
         self._messages = {getattr(record, "message", "") for record in records}
-        self._told = self._state.status
+        self._told = state.status
         self._carried = len(records)
         return begin
 
@@ -364,7 +350,7 @@ class SagaFlow:
         self._cancel_taken = True
         state = self._here()
         message = Message(id=f"temporal:{workflow.info().run_id}", kind="cancel", note="the workflow was cancelled")
-        self._record([answer(state, message, self._now_ms())])
+        self._record(answer(state, message, self._now_ms()))
 
     # --- queries and updates -------------------------------------------------------------------------------------
 
@@ -441,7 +427,7 @@ class SagaFlow:
         message = _message(body)
         state = self._here()
         if message.id not in self._messages:
-            self._record([answer(state, message, self._now_ms())])
+            self._record(answer(state, message, self._now_ms()))
             self._roused = True
         return {"status": state.status, "length": len(self._records)}
 
@@ -456,13 +442,16 @@ class SagaFlow:
     def _started(self) -> r.SagaStarted:
         return started_of([inflate(decode(self._records[0]), self._values)])
 
+    def _driven(self) -> Machine:
+        assert self._machine is not None, "it was made with its input"
+        return self._machine
+
     def _here(self) -> State:
-        assert self._state is not None, "it was made with its input"
-        return self._state
+        return self._driven().state
 
     def _now_ms(self) -> int:
         now = (workflow.now() - _EPOCH) // _MILLISECOND
-        return now if self._state is None else max(now, self._state.at)
+        return now if self._machine is None else max(now, self._machine.state.at)
 
 
 def _message(body: Mapping[str, Any]) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from saga_engine.core import asking_later, interpret
+from saga_engine.core import asking_later
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
 from saga_engine.core.questions import MADE_UP_FOR
@@ -39,14 +39,12 @@ class AskLaterSimulation(Simulation):
             self.capabilities = self.capabilities._replace(planner=self.dice.random() < 0.5)
         return state, pending
 
-    def _ask_planner(self, state: State, effect: AskPlanner) -> r.AnyRecord:
+    def _ask_planner(self, state: State, effect: AskPlanner) -> None:
         if self.dice.random() >= self.away:
-            return super()._ask_planner(state, effect)
+            super()._ask_planner(state, effect)
+            return
         self._maybe_crash()
-        now = self._tick(state)
-        return self._noted(
-            state, interpret.interpret_advice(state, effect, _AWAY, self.catalog, self.capabilities, now)
-        )
+        self._learned(effect, _AWAY, self._tick(state), 0.5)
 
     def _check_end(self, state: State) -> None:
         super()._check_end(state)

@@ -110,7 +110,7 @@ class ChildSimulation(Simulation):
         end = self.ends[saga_id]
         self.inbox.append(Message(id=f"child:{saga_id}", kind="child", step=self.steps_of[saga_id], end=end))
 
-    def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
+    def _idle(self, state: State) -> bool:
         """Nothing else moves the saga: its children end, and it looks at those of which nobody told it."""
         waits = [state.waits[index].about["saga"] for index in state.children()]
         for saga_id in waits:
@@ -118,7 +118,7 @@ class ChildSimulation(Simulation):
                 self._end(saga_id, turns=state.turns)
             if not any(message.end is not None and message.end.saga == saga_id for message in self.inbox):
                 self._tell(saga_id)
-        return super()._idle(state, pending) or bool(waits)
+        return super()._idle(state) or bool(waits)
 
     # --- the laws ------------------------------------------------------------------------------------------------
 

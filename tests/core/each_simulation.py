@@ -64,10 +64,10 @@ class EachSimulation(Simulation):
         kept = [item for item in given if "when" not in self._written()[key] or item["n"] > 1]
         return [f"{key}[{number}]" for number in range(len(kept))]
 
-    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+    def _perform(self, state: State, effect: Any) -> None:
         if isinstance(effect, CallTool) and effect.direction == FORWARD:
             self._check_lanes(state, state.plan.steps[effect.step].key)
-        return super()._perform(state, effect)
+        super()._perform(state, effect)
 
     def _check_lanes(self, state: State, key: str) -> None:
         """Not more calls of one list are in flight than it allows."""

@@ -368,6 +368,9 @@ IMAGE_MUTANTS: dict[str, Mutant] = {
     "nothing is ever left to undo": rewrite(
         ('if same(found, step.before):\n        return "restored"', 'if True:\n        return "restored"')
     ),
+    "an intent does not wait for its look": rewrite(
+        ("                wanted.add(step)\n", "                out.append(record)\n")
+    ),
     "an operator's word counts for every value": rewrite(("and same(found, step.cleared)", "")),
     "the value is read again while the call is in doubt": rewrite(("and not state.steps[index].forward.doubt", "")),
     "a retry keeps the value that it read first": rewrite(

@@ -60,11 +60,11 @@ class FinalSimulation(Simulation):
             ]
         return {**body, "finally": last}, Catalog(specs)
 
-    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+    def _perform(self, state: State, effect: Any) -> None:
         # (A model may still be asked for another way: its answer is moot.)
         if state.ending is not None and isinstance(effect, CallTool | Probe) and effect.step < state.ending.first:
             raise Violation(f"{state.plan.steps[effect.step].key} is called after the end was certain")
-        return super()._perform(state, effect)
+        super()._perform(state, effect)
 
     def _check_end(self, state: State) -> None:
         super()._check_end(state)

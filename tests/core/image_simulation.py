@@ -12,9 +12,20 @@ from typing import Any
 
 import msgspec
 
-from saga_engine.core import images, interpret
+from saga_engine.core import images
 from saga_engine.core import records as r
-from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, Drifted, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.effects import (
+    COMPENSATE,
+    FORWARD,
+    CallTool,
+    Done,
+    Drifted,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    ReadBefore,
+    Unknown,
+)
 from saga_engine.core.state import State
 from saga_engine.plan.absence import Absence
 from saga_engine.plan.tool_spec import ToolSpec
@@ -102,17 +113,12 @@ class ImageSimulation(Simulation):
             return NotDone(ErrorInfo("image_unread", "away"), retryable=self.dice.random() < 0.8)
         return image(self.world.values[step])
 
-    def _completed(self, state: State, found: Any) -> list[r.AnyRecord]:
-        out: list[r.AnyRecord] = []
-        for record in found:
-            if isinstance(record, r.StepIntended) and images.wants_image(state, record):
-                self._maybe_crash()
-                seen = self._look(record.step)
-                now = max(self.now, state.at)
-                out.append(interpret.interpret_read(state, record, seen, now, self.dice.random()))
-            else:
-                out.append(record)
-        return out
+    def _read(self, state: State, effect: ReadBefore) -> None:
+        self._maybe_crash()
+        if state.steps[effect.step].forward.tries:
+            self._stranger(state)
+        seen = self._look(state.plan.steps[effect.step].key)
+        self.machine.learn(effect, seen, max(self.now, state.at), self.dice.random())
 
     def _waits(self, state: State, effect: CallTool) -> r.AnyRecord | None:
         self._stranger(state)
@@ -133,7 +139,7 @@ class ImageSimulation(Simulation):
             quiet = quiet and (index, COMPENSATE) not in state.in_flight and not (at.undo and at.undo.doubt)
             if step.key not in self.world.values or (spec and spec.sole_writer) or not quiet:
                 continue
-            if self.dice.random() < 0.06 * self.trouble:
+            if self.dice.random() < (0.3 if self.world.standing.get(step.key) else 0.1) * self.trouble:
                 old = self.world.overwrote.get(step.key, "")
                 self.world.count += 1
                 back = old != "" and self.dice.random() < 0.3
@@ -141,9 +147,9 @@ class ImageSimulation(Simulation):
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+    def _perform(self, state: State, effect: Any) -> None:
         self._at = state, effect
-        return super()._perform(state, effect)
+        super()._perform(state, effect)
 
     def _call(self, step: str, direction: str, spec: ToolSpec, key: str) -> Outcome:
         state, effect = self._at

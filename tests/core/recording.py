@@ -9,11 +9,10 @@ from saga_engine.analysis.trace import Export
 from saga_engine.analysis.trace_file import Trace, read
 from saga_engine.analysis.trace_signature import TraceKey
 from saga_engine.core import records as r
-from saga_engine.core.decide import Capabilities, decide, effects_of
-from saga_engine.core.effects import AskPlanner, CallTool, Done, Outcome, Probe
-from saga_engine.core.evolve import evolve
+from saga_engine.core.decide import Capabilities
+from saga_engine.core.effects import AnyEffect, AskPlanner, CallTool, Done, Outcome, Probe
 from saga_engine.core.fold import begin
-from saga_engine.core.interpret import interpret, interpret_alert
+from saga_engine.core.machine import FixedMeans, Machine, Ready, Result
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.redaction import Redaction
@@ -63,25 +62,29 @@ class Recording:
         )
         self.now = START_MS
         self.records: list[r.AnyRecord] = [started]
-        self.state: State = begin(started, compiled, Growth(started, self.catalog, loaded))
+        state = begin(started, compiled, Growth(started, self.catalog, loaded))
+        self.machine = Machine(state, FixedMeans(Capabilities(alerting=alerting), catalog=self.catalog))
         self._script = {place: list(outcomes) for place, outcomes in (script or {}).items()}
-        self._capabilities = Capabilities(alerting=alerting)
         self._output = output
         self.in_flight: list[Any] = []
 
-    def settle(self, record: r.AnyRecord) -> None:
-        """A record is made."""
-        evolve(self.state, record)
-        self.records.append(record)
+    @property
+    def state(self) -> State:
+        """The saga as it is."""
+        return self.machine.state
+
+    def settle(self, *records: r.AnyRecord) -> None:
+        """These records are made."""
+        self.machine.take(records)
+        self._written(self.machine.said())
 
     def decide(self) -> None:
         """Decide until there is no more to decide now."""
-        while found := decide(self.state, self.now, self._capabilities):
-            for record in found:
-                self.settle(record)
-                effect = effects_of(self.state, record)
-                if effect is not None:
-                    self.in_flight.append(effect)
+        self._written(self.machine.ready(self.now))
+
+    def _written(self, ready: Ready) -> None:
+        self.records += ready.records
+        self.in_flight += self.machine.durable(ready)
 
     def run(self, most: int = 1_000) -> Recording:
         """Until the saga rests or ends, or until ``most`` answers have come."""
@@ -103,13 +106,18 @@ class Recording:
         effect = self.in_flight.pop(0)
         if not isinstance(effect, CallTool | Probe):
             assert not isinstance(effect, AskPlanner)
-            self.settle(interpret_alert(self.state, effect.question, None, self.now, 0.5))
+            self.learned(effect, None)
             return
         key = self.state.plan.steps[effect.step].key
         place = (key, "probe" if isinstance(effect, Probe) else effect.direction)
         script = self._script.get(place)
         outcome = script.pop(0) if script else Done(self._output(key))
-        self.settle(interpret(self.state, effect, outcome, self.now, 0.5))
+        self.learned(effect, outcome)
+
+    def learned(self, effect: AnyEffect, result: Result) -> None:
+        """An effect has an outcome."""
+        self.machine.learn(effect, result, self.now, 0.5)
+        self._written(self.machine.said())
 
     def crash(self) -> Recording:
         """Another owner takes over; what was in flight is lost."""

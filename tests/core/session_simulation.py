@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from saga_engine.core import evolve as evolving
 from saga_engine.core import fold as folding
 from saga_engine.core import records as r
 from saga_engine.core import session_records
@@ -103,14 +102,13 @@ class SessionSimulation(Simulation):
 
     # --- the agent -----------------------------------------------------------------------------------------------
 
-    def _agent(self, state: State, pending: list[r.AnyRecord], *, must: bool = False) -> None:
+    def _agent(self, state: State, *, must: bool = False) -> None:
         """Now and then the agent wants something recorded; it also tries when it is too late for that."""
         if not (must or self.dice.random() < (0.6 if state.undo_open else 0.3)):
             return
         record = self._wish(state) if self.closing is None else self._close(state)
         while record is not None:
-            evolving.evolve(state, record)
-            pending.append(record)
+            self.machine.take([record])
             record = self._wish_call(state) if isinstance(record, r.CallAdded) and self.dice.random() < 0.4 else None
 
     def _wish(self, state: State) -> r.AnyRecord | None:
@@ -192,10 +190,10 @@ class SessionSimulation(Simulation):
             return None
         return session_records.close(state, self.closing or "", "", max(self.now, state.at))
 
-    def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
+    def _idle(self, state: State) -> bool:
         if not state.open:
             return False
-        self._agent(state, pending, must=True)
+        self._agent(state, must=True)
         return True
 
     # --- the laws ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.core import interpret
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone
 from saga_engine.core.state import State
@@ -24,7 +23,9 @@ class Guarded:
 
         def _maybe_crash(self) -> None: ...
 
-        def _noted(self, state: State, record: r.AnyRecord) -> r.AnyRecord: ...
+        def _noted(self, record: r.AnyRecord) -> r.AnyRecord: ...
+
+        def _learned(self, effect: CallTool, result: Any, now: int, dice: float) -> r.AnyRecord: ...
 
         def _tick(self, state: State) -> int: ...
 
@@ -38,19 +39,19 @@ class Guarded:
             if flight != "intended":
                 return None
             self._maybe_crash()
-            return self._noted(state, self._begun(state, effect, self._tick(state)))
+            return self._noted(self._begun(state, effect, self._tick(state)))
         self._maybe_crash()
         now = self._tick(state)
         if waits and (luck := self.dice.random() / (10 if again else 1)) < 0.3:
             if luck < 0.2 and effect.direction == FORWARD:
-                return self._noted(state, self._held(state, effect, now, luck))
+                return self._held(state, effect, now, luck)
             error = ErrorInfo("interrupted", "the engine was closed; nothing was called", retryable=True)
             turned_away = NotDone(error, retryable=True, counted=False)
-            return self._noted(state, interpret.interpret(state, effect, turned_away, now, 0.5))
+            return self._learned(effect, turned_away, now, 0.5)
         if waits:
             self.begun.add(place_of(effect))
-            return self._noted(state, self._begun(state, effect, now))
-        return self._noted(state, r.StepQueued(at=now, step=key, direction=effect.direction))
+            return self._noted(self._begun(state, effect, now))
+        return self._noted(r.StepQueued(at=now, step=key, direction=effect.direction))
 
     def _held(self, state: State, effect: CallTool, now: int, luck: float) -> r.AnyRecord:
         """A breaker, a rate or a bulkhead refuses the call: for now, or it has waited as long as it may."""
@@ -59,12 +60,13 @@ class Guarded:
         wait_s = None if luck < 0.02 else 600.0
         error = ErrorInfo("breaker_open", "it rests", retryable=True)
         refused = NotDone(error, retryable=True, retry_after_s=wait_s, held=True)
-        record = interpret.interpret(state, effect, refused, now, 0.5)
+        turns = state.turns
+        record = self._learned(effect, refused, now, 0.5)
         at_once = isinstance(record, r.FallbackChosen | r.StepDeferred)
         if at_once or wait_s is None:
             return record
-        since = self.held_since.setdefault((key, state.steps[effect.step].using), now)
-        if now - since >= state.plan.guard_wait_s * 1000 or state.turns:
+        since = self.held_since.get((key, state.steps[effect.step].using), now)  # (what a crash took has not begun)
+        if now - since >= state.plan.guard_wait_s * 1000 or turns:
             return record
         waits = isinstance(record, r.StepInDoubt if doubt else r.StepRetryScheduled) and not record.counted
         if not waits or now + record.delay_ms > since + state.plan.guard_wait_s * 1000:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from saga_engine.core import interpret
@@ -113,10 +112,6 @@ class Replanning:
                 if record.written is not None and set(record.dropped) - seen:
                     raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
                 known |= {step["step_id"] for step in record.steps}
-
-    def _completed(self, state: State, found: Sequence[r.AnyRecord]) -> Sequence[r.AnyRecord]:
-        """What is decided, with what the calls are about to change; nothing here has a before-image."""
-        return found
 
     def _begun(self, state: State, effect: CallTool, now: int) -> r.StepBegun:
         """The record of a call that has waited."""

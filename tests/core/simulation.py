@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from saga_engine.core import codec, interpret
@@ -28,8 +29,10 @@ from saga_engine.core.effects import (
     ErrorInfo,
     NotDone,
     Outcome,
+    ReadBefore,
     Unknown,
 )
+from saga_engine.core.machine import FixedMeans, Machine, Result
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.question_view import proposed_steps
@@ -118,14 +121,14 @@ class Simulation(Guarded, Replanning):
     def _fold(self, records: list[r.AnyRecord]) -> State:
         return folding.fold(records, self.plan, self.growth)
 
-    def _agent(self, state: State, pending: list[r.AnyRecord]) -> None:
+    def _agent(self, state: State) -> None:
         """What a session's agent wants recorded; a plan has none."""
 
     def _agent_returns(self) -> bool:
         """Whether a session's agent runs again with the new owner."""
         return False
 
-    def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
+    def _idle(self, state: State) -> bool:
         """Whether there is somebody to wait for although nothing is under way, and nothing asked."""
         return False
 
@@ -180,6 +183,8 @@ class Simulation(Guarded, Replanning):
         epoch = self.journal.epoch
         seq = len(self.journal.data)
         in_flight: list[Any] = []
+        machine = self.machine = Machine(state, FixedMeans(self.capabilities, catalog=self.catalog))
+        machine.begin(pending)
         while True:
             self._bump()
             self._outside_message(state)
@@ -187,40 +192,31 @@ class Simulation(Guarded, Replanning):
                 self._person(state)
             answered = len(self.inbox)
             for message in self.inbox:
-                record = answer(state, message, max(self.now, state.at))
-                evolving.evolve(state, record)
-                pending.append(record)
-            self._agent(state, pending)
-            while found := deciding.decide(state, max(self.now, state.at), self.capabilities):
-                self._bump()
-                for record in self._completed(state, found):
-                    evolving.evolve(state, record)
-                    pending.append(record)
-            if pending:
+                machine.hear(message, max(self.now, state.at))
+            self._agent(state)
+            ready = machine.ready(max(self.now, state.at), self._round)
+            if ready.records:
                 self._maybe_crash()
-                seq = self._append(state, epoch, seq, pending)
+                seq = self._append(state, epoch, seq, ready.records)
                 del self.inbox[:answered]
                 self._maybe_crash()
-            for record in pending:
-                effect = deciding.effects_of(state, record)
-                if effect is not None:
+            for effect in machine.durable(ready):
+                if not isinstance(effect, ReadBefore):
                     self._check_turn(state, effect)
                     self.intended.add(place_of(effect))
-                    in_flight.append(effect)
-            pending = []
+                in_flight.append(effect)
             if state.status in t.SAGA_FINAL:
                 return state
             if in_flight:
                 effect = in_flight.pop(self.dice.randrange(len(in_flight)))
                 if isinstance(effect, CallTool) and (record := self._waits(state, effect)) is not None:
-                    pending.append(record)
                     if isinstance(record, r.StepQueued | r.StepBegun):
                         in_flight.append(effect)
                     continue
                 if isinstance(effect, AskPlanner) and self.dice.random() < 0.4:  # it takes its time
                     in_flight.append(effect)
                     continue
-                pending.append(self._perform(state, effect))
+                self._perform(state, effect)
                 continue
             self._check_deadline(state)
             due = state.next_due(max(self.now, state.at))
@@ -228,20 +224,28 @@ class Simulation(Guarded, Replanning):
                 self.now = max(due, self.now)
             elif state.questions:
                 self._person(state)
-            elif self._idle(state, pending):
+            elif self._idle(state):
                 continue
             elif due is None:
                 raise Violation(f"nothing to wait for and not at an end: {view(state)}")
 
-    def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
+    def _round(self, _found: Sequence[r.AnyRecord]) -> bool:
+        self._bump()
+        return True
+
+    def _append(self, state: State, epoch: int, seq: int, records: Sequence[r.AnyRecord]) -> int:
         values: dict[str, bytes] = {}
         data = [codec.encode(record, values) for record in records]
         for record in records:
             if isinstance(record, r.StepDeferred) and record.in_doubt:
                 self._check_key(state, record)
-            if isinstance(record, r.QuestionResolved) and record.decision in ("retry", "undo"):
+            if isinstance(record, r.StepRetryScheduled | r.StepInDoubt) and record.error.error_code == "breaker_open":
+                place = record.step, state.steps[state.plan.by_key[record.step]].using
+                self.held_since.setdefault(place, record.at)
+            anew = isinstance(record, r.QuestionResolved) and record.decision in ("retry", "undo")
+            if anew or isinstance(record, r.StepDeferred):
                 # The call begins anew, and so does its wait for guards.
-                step = record.question.rsplit(":", 2)[0]
+                step = record.question.rsplit(":", 2)[0] if isinstance(record, r.QuestionResolved) else record.step
                 self.held_since = {at: since for at, since in self.held_since.items() if at[0] != step}
         if not self.journal.append(epoch, seq, data):
             raise Violation("an append of the only owner was refused")
@@ -265,15 +269,20 @@ class Simulation(Guarded, Replanning):
 
     # --- the outside ---------------------------------------------------------------------------------------------
 
-    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+    def _perform(self, state: State, effect: Any) -> None:
         if isinstance(effect, Alert):
             self._maybe_crash()
             failed = ErrorInfo("down", "no line") if self.dice.random() < 0.2 else None
-            return self._noted(state, interpret.interpret_alert(state, effect.question, failed, self._tick(state), 0.5))
+            self._learned(effect, failed, self._tick(state), 0.5)
+            return
+        if isinstance(effect, ReadBefore):
+            self._read(state, effect)
+            return
         if place_of(effect) not in self.intended:
             raise Violation("an effect without its intent")
         if isinstance(effect, AskPlanner):
-            return self._ask_planner(state, effect)
+            self._ask_planner(state, effect)
+            return
         compiled = state.plan.steps[effect.step]
         if compiled.kind == "pivot" and effect.direction == FORWARD:
             self._check_pivot(state, compiled.key)
@@ -296,21 +305,31 @@ class Simulation(Guarded, Replanning):
                 *self._place(state, effect.step, effect.direction), spec, state.key(effect.step, effect.direction)
             )
         self._maybe_crash()
-        return self._noted(state, interpret.interpret(state, effect, outcome, self._tick(state), self.dice.random()))
+        self._learned(effect, outcome, self._tick(state), self.dice.random())
 
     def _place(self, state: State, index: int, direction: str) -> tuple[str, str]:
         """The step of which a call makes or undoes the effect, and which of the two."""
         return state.plan.steps[index].key, direction
 
-    def _noted(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
-        evolving.evolve(state, record)
+    def _noted(self, record: r.AnyRecord) -> r.AnyRecord:
+        """A call waits for a guard, or waits no more."""
+        self.machine.take([record])
         return record
+
+    def _learned(self, effect: Any, result: Result, now: int, dice: float) -> r.AnyRecord:
+        """An effect has an outcome; returns its record."""
+        self.machine.learn(effect, result, now, dice)
+        return self.machine.said().records[-1]
+
+    def _read(self, state: State, effect: ReadBefore) -> None:
+        """What a read shows of the value that a call is about to change; nothing here has any."""
+        raise NotImplementedError
 
     def _tick(self, state: State) -> int:
         self.now = max(self.now, state.at) + self.dice.choice([0, 1, 700])
         return self.now
 
-    def _ask_planner(self, state: State, effect: AskPlanner) -> r.AnyRecord:
+    def _ask_planner(self, state: State, effect: AskPlanner) -> None:
         """A model that may be away, may write nonsense, and may know a way."""
         key = state.plan.steps[effect.step].key
         for data in self.journal.data:
@@ -345,9 +364,8 @@ class Simulation(Guarded, Replanning):
         self._maybe_crash()
         now = self._tick(state)
         going, failed = set(self._going(state)), {state.plan.steps[index].key for index in state.failed}
-        record = interpret.interpret_advice(state, effect, advice, self.catalog, self.capabilities, now)
+        record = self._learned(effect, advice, now, 0.5)
         self._check_other_way(state, record, going, failed)
-        return self._noted(state, record)
 
     def _new_steps(self, number: int) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]

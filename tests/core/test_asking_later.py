@@ -10,7 +10,7 @@ from saga_engine.core import asking_later
 from saga_engine.core import records as r
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.effects import AskPlanner, ErrorInfo
-from saga_engine.core.interpret import interpret_advice
+from saga_engine.core.machine import FixedMeans
 from saga_engine.core.report import view
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.recording import Recording
@@ -33,7 +33,7 @@ def asked(purpose: str, **fields: Any) -> Recording:
     if purpose == "replan":
         body["on_failure"] = "replan"
     saga = Recording(body, SPECS, {("b", "forward"): [NO]})
-    saga._capabilities = Capabilities(alerting=False, planner=True)
+    saga.machine.means = FixedMeans(Capabilities(alerting=False, planner=True), catalog=saga.catalog)
     saga.run(2).decide()
     return saga
 
@@ -43,7 +43,7 @@ def gives_up(saga: Recording, error: ErrorInfo = AWAY) -> r.AnyRecord:
     effect = saga.in_flight.pop(0)
     assert isinstance(effect, AskPlanner)
     saga.now += 10
-    saga.settle(interpret_advice(saga.state, effect, error, saga.catalog, saga._capabilities, saga.now))
+    saga.learned(effect, error)
     record = saga.records[-1]
     saga.decide()
     return record
@@ -62,7 +62,7 @@ def test_it_is_asked_three_times_more_with_growing_delays(purpose: str) -> None:
         assert (kinds(saga)[-1], gave_up.delay_ms) == ("PlannerGaveUp", delay_ms)  # type: ignore[union-attr]
         assert saga.state.only_waits()
         assert saga.state.next_due(saga.now) == gave_up.at + delay_ms
-        assert decide(saga.state, gave_up.at + delay_ms - 1, saga._capabilities) == ()
+        assert decide(saga.state, gave_up.at + delay_ms - 1, saga.machine.means.capabilities) == ()
         saga.now = gave_up.at + delay_ms
         saga.decide()
         assert kinds(saga)[-1] == "PlannerAsked"
@@ -107,11 +107,11 @@ def test_a_process_without_a_planner_leaves_it_to_one_that_has(purpose: str) -> 
     nobody = Capabilities(alerting=False, planner=False)
     assert decide(saga.state, due, nobody) == ()
     assert saga.state.next_due(due) == due + asking_later.OFFER_MS
-    assert [type(record) for record in decide(saga.state, due, saga._capabilities)] == [r.PlannerAsked]
+    assert [type(record) for record in decide(saga.state, due, saga.machine.means.capabilities)] == [r.PlannerAsked]
     end = due + asking_later.WAIT_FOR_PLANNER_MS
     assert saga.state.next_due(end - 1) == end
     assert decide(saga.state, end - 1, nobody) == ()
-    saga._capabilities, saga.now = nobody, end
+    saga.machine.means, saga.now = FixedMeans(nobody, catalog=saga.catalog), end
     saga.decide()
     assert {"StepEscalated", "CompensationStarted"} & {*kinds(saga)[-2:]}
     assert saga.state.ask_later == {}

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from saga_engine.analysis import fork
 from saga_engine.analysis.fingerprint import folded
 from saga_engine.core import records as r
-from saga_engine.core.decide import Capabilities, decide, effects_of
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorInfo, NotDone
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
-from saga_engine.core.interpret import interpret
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.messages import Message, answer, check_fork
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
@@ -198,14 +198,12 @@ class Played:
         """Until it ends or rests, or ``most`` rounds are over."""
         for _ in range(most):
             self.now += 1
-            decided = decide(self.state, self.now, QUIET)
-            if not decided:
+            machine = Machine(self.state, FixedMeans(QUIET))
+            ready = machine.ready(self.now)
+            if not ready.records:
                 return
-            effects = []
-            for record in decided:
-                self.add(record)
-                effects.append(effects_of(self.state, record))
-            for effect in effects:
+            self.journal += ready.records
+            for effect in machine.durable(ready):
                 if isinstance(effect, CallTool):
                     self._call(effect)
 
@@ -227,7 +225,9 @@ class Played:
                 self.world.standing.add(key)
             if isinstance(outcome, Done) and outcome.via == "deduplicated":
                 self.lent.add(step.key)
-        self.add(interpret(self.state, effect, outcome, self.now, 0.5))
+        machine = Machine(self.state, FixedMeans(QUIET))
+        machine.learn(effect, outcome, self.now, 0.5)
+        self.journal += machine.said().records
 
     def _forward(self, step: Step, way: int, fate: str) -> Done | NotDone:
         if fate == "failed" or (fate == "other way" and not way):

@@ -13,11 +13,11 @@ from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.simulation import rehearse
 from saga_engine.analysis.trace_file import read
 from saga_engine.analysis.undo import choose_undo
-from saga_engine.core import codec, decide, interpret
+from saga_engine.core import codec, decide
 from saga_engine.core import records as r
 from saga_engine.core.effects import CallTool, Done
-from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.report import view
 from saga_engine.core.state import State
@@ -58,25 +58,23 @@ class Saga:
         self.records: list[r.AnyRecord] = [first]
         self.calls: list[CallTool] = []
         self.state = begin(first, self.plan, self.growth)
+        self.machine = Machine(self.state, FixedMeans(decide.Capabilities(alerting=False)))
 
     def add(self, record: r.AnyRecord) -> None:
-        evolve(self.state, record)
-        self.records.append(record)
+        self.machine.take([record])
 
     def run(self, until: type | None = None) -> State:
         """To its end, or until such a record was made."""
         while True:
-            while found := decide.decide(self.state, 1, decide.Capabilities(alerting=False)):
-                for record in found:
-                    self.add(record)
-                    effect = decide.effects_of(self.state, record)
-                    self.calls += [effect] if isinstance(effect, CallTool) else []
+            ready = self.machine.ready(1)
+            self.records += ready.records
+            self.calls += [effect for effect in self.machine.durable(ready) if isinstance(effect, CallTool)]
             if not self.calls or (until is not None and any(isinstance(record, until) for record in self.records)):
                 return self.state
             effect = self.calls.pop(0)
             key = self.state.plan.steps[effect.step].key
             output = {"items": self.items} if key == "find" else {"ref": f"ref-{key}"}
-            self.add(interpret.interpret(self.state, effect, Done(output), 1, 0.5))
+            self.machine.learn(effect, Done(output), 1, 0.5)
 
     def error(self) -> str:
         """What the step with the list failed with."""
@@ -199,7 +197,7 @@ def test_the_undo_of_a_completed_saga_replays() -> None:
     first = msgspec.structs.replace(saga.records[0], saga_id="one-undo", undo_of="one")  # type: ignore[type-var]
     undo = Saga(FIND, book({"of": "$output.step_find.items", "parallel": 2}))
     undo.records = [first]
-    undo.state = begin(first, undo.plan, undo.growth)  # type: ignore[arg-type]
+    undo.state = undo.machine.state = begin(first, undo.plan, undo.growth)  # type: ignore[arg-type]
     for record in [*made.opening, r.UndoRequested(at=1)]:
         undo.add(msgspec.structs.replace(record, at=1))
     assert undo.run().status == "COMPENSATED"

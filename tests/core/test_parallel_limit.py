@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from saga_engine.core import records as r
-from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import CallTool, Done, ErrorInfo, NotDone, Outcome, Probe, Unknown
-from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
-from saga_engine.core.interpret import interpret
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.state import State
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.limits import MAX_PARALLEL
@@ -54,19 +52,13 @@ def begun(width: int = WIDE, **more: Any) -> State:
 
 def turn(state: State, now: int) -> list[CallTool | Probe]:
     """All that is ordered at ``now``."""
-    found: list[CallTool | Probe] = []
-    while records := decide(state, now):
-        for record in records:
-            evolve(state, record)
-            effect = effects_of(state, record)
-            if isinstance(effect, CallTool | Probe):
-                found.append(effect)
-    return found
+    machine = Machine(state, FixedMeans())
+    return [effect for effect in machine.durable(machine.ready(now)) if isinstance(effect, CallTool | Probe)]
 
 
 def settle(state: State, effects: Sequence[CallTool | Probe], outcome: Outcome, now: int) -> None:
     for effect in effects:
-        evolve(state, interpret(state, effect, outcome, now, 0.5))
+        Machine(state, FixedMeans()).learn(effect, outcome, now, 0.5)
 
 
 def drive(state: State, outcome: Outcome, *, until: int, forward: bool = True) -> int:

@@ -15,11 +15,11 @@ from saga_engine.analysis.fingerprint import folded
 from saga_engine.analysis.session_fork import Calls, SessionForkPlan, choose_calls
 from saga_engine.core import records as r
 from saga_engine.core import session_records
-from saga_engine.core.decide import Capabilities, decide, effects_of
-from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorInfo, NotDone
+from saga_engine.core.decide import Capabilities
+from saga_engine.core.effects import COMPENSATE, FORWARD, AnyEffect, CallTool, Done, ErrorInfo, NotDone
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
-from saga_engine.core.interpret import interpret
+from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth, compile_started
 from saga_engine.core.state import State
@@ -65,14 +65,9 @@ class Played:
         """Until there is nothing to do; ``order`` mixes the ends of calls that are made side by side."""
         while True:
             self.now += 1
-            decided = decide(self.state, self.now, QUIET)
-            if not decided:
+            calls = [effect for effect in self._decided() if isinstance(effect, CallTool)]
+            if not calls:
                 return
-            effects = []
-            for record in decided:
-                self.add(record)
-                effects.append(effects_of(self.state, record))
-            calls = [effect for effect in effects if isinstance(effect, CallTool)]
             for _, effect in sorted(zip([*order, *range(len(calls))], calls, strict=False), key=lambda pair: pair[0]):
                 self._call(effect)
 
@@ -89,7 +84,15 @@ class Played:
             outcome = Done({"v": effect.step}, via="deduplicated", source="elsewhere:1:f:")
         else:
             self.standing[key] = None
-        self.add(interpret(self.state, effect, outcome, self.now, 0.5))
+        machine = Machine(self.state, FixedMeans(QUIET))
+        machine.learn(effect, outcome, self.now, 0.5)
+        self.journal += machine.said().records
+
+    def _decided(self) -> list[AnyEffect]:
+        machine = Machine(self.state, FixedMeans(QUIET))
+        ready = machine.ready(self.now)
+        self.journal += ready.records
+        return machine.durable(ready)
 
     # --- its agent ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from saga_engine.core import evolve as evolving
+from saga_engine.core import machine
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.state import State
@@ -63,7 +64,8 @@ def test_every_state_of_the_simulation_is_consistent(kind: type[Simulation], mon
         assert problems(state) == [], record
         return state
 
-    monkeypatch.setattr(evolving, "evolve", evolve)
+    for module in (evolving, machine):
+        monkeypatch.setattr(module, "evolve", evolve)
     for seed in range(120):
         dice = random.Random(seed)
         kind(dice, dice.choice([0.3, 0.6, 1.0])).run()

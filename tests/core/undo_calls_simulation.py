@@ -7,6 +7,7 @@ undone only when all of them have happened. A model is not asked to make up for 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -102,22 +103,23 @@ class UndoCallsSimulation(Simulation):
             self.wanted[key] = parts
         return body, Catalog(list(specs.values()))
 
-    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+    def _perform(self, state: State, effect: Any) -> None:
         if getattr(effect, "direction", FORWARD) == COMPENSATE:
             self._remember_part(state, effect.step)
         if isinstance(effect, AskPlanner) and state.steps[effect.step].undo_calls:
             raise Violation(f"a model is asked about step {effect.step}, which is half undone")
-        return super()._perform(state, effect)
+        super()._perform(state, effect)
 
     def _remember_part(self, state: State, index: int) -> None:
         call = state.steps[index].undo_call
         self.world.part[state.plan.steps[index].key] = (0, -1) if call is None else (call.entry, call.item)
 
-    def _noted(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
+    def _learned(self, effect: Any, result: Any, now: int, dice: float) -> r.AnyRecord:
+        record = super()._learned(effect, result, now, dice)
         self._learn(record)
-        return super()._noted(state, record)
+        return record
 
-    def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
+    def _append(self, state: State, epoch: int, seq: int, records: Sequence[r.AnyRecord]) -> int:
         for record in records:
             self._learn(record)
         return super()._append(state, epoch, seq, records)

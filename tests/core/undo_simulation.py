@@ -68,12 +68,12 @@ class UndoSimulation(Simulation):
     def _own(self, state: State, pending: list[r.AnyRecord]) -> State:
         return super()._own(state, [record for record in pending if record is not self.started])
 
-    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+    def _perform(self, state: State, effect: Any) -> None:
         if isinstance(effect, CallTool) and effect.direction == FORWARD:
             compiled = state.plan.steps[effect.step]
             if compiled.compensates is None:
                 raise Violation(f"{compiled.key} is called again by the undo")
-        return super()._perform(state, effect)
+        super()._perform(state, effect)
 
     def _check_replans(self) -> None:
         """What a planner dropped, it dropped in the saga that completed."""

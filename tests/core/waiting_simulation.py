@@ -105,11 +105,11 @@ class WaitingSimulation(Simulation):
             return said if isinstance(said, int) else 0
         return super()._amount(state, index)
 
-    def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
+    def _idle(self, state: State) -> bool:
         """Only an event can move the saga: it comes in the end."""
         waits = [state.plan.steps[index].key for index, wait in state.waits.items() if wait.on == "event"]
         if not waits:
-            return super()._idle(state, pending)
+            return super()._idle(state)
         self._send(waits[0])
         self._deliver()
         return True
