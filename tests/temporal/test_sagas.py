@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
+from saga_engine.core import machine
 from saga_engine.core.codec import decode
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
@@ -21,7 +22,6 @@ from saga_engine.errors import (
     SagaExists,
     SagaNotFound,
 )
-from saga_engine.temporal import workflow as flow
 from tests.kill.polling import eventually
 from tests.kill.world import FAST
 from tests.temporal.conftest import LEASE_S, Place
@@ -408,7 +408,7 @@ async def test_a_turn_that_the_sdk_interrupts_is_played_again(
 ) -> None:
     """A turn that takes too long, as on a starved machine, costs time alone: no call is lost, and none is made twice."""
     plan = {"steps": PLANS["compensates"]}
-    saga_id, decide, starved = place.saga_id("starved"), flow.decide, []
+    saga_id, decide, starved = place.saga_id("starved"), machine.decide, []
 
     def slow(state: State, *args: Any) -> Any:
         if not starved and outside.ledger.lines(saga_id):
@@ -417,7 +417,7 @@ async def test_a_turn_that_the_sdk_interrupts_is_played_again(
                 pass
         return decide(state, *args)
 
-    monkeypatch.setattr(flow, "decide", slow)
+    monkeypatch.setattr(machine, "decide", slow)
     gc.disable()  # another turn may take as long on a loaded machine: no callback of a collection swallows that
     request.addfinalizer(gc.enable)
     with detecting_deadlocks(2.0):
