@@ -1,0 +1,54 @@
+"""What a reader has to hold in the head may only get less: who brings a figure down writes the new one here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: How many files of the package each walk enters.
+MOST_FILES = {"submission": 73, "step": 36, "event": 47}
+#: What the whole is made of.
+MOST_PARTS = {
+    "slots of State": 52,
+    "fields of StepState": 30,
+    "kinds of records": 50,
+    "options of @tool": 41,
+    "params of Coordinator.open": 24,
+    "verbs of a store": 80,
+    "modules that Coordinator loads": 273,
+    "statements in the rooms of every saga": 10071,
+}
+
+
+@pytest.fixture(scope="module")
+def told() -> Any:
+    command = [sys.executable, "-m", "benchmarks.reading", "--json"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _grown(found: dict[str, int], most: dict[str, int]) -> dict[str, int]:
+    assert set(found) == set(most)
+    assert all(count > 4 for count in found.values()), "nothing was counted"
+    return {name: count for name, count in found.items() if count > most[name]}
+
+
+def test_no_walk_through_the_package_gets_longer(told: Any) -> None:
+    """From an answer to the next call, from a new plan to its first call, from an event to the end of its saga."""
+    assert _grown({name: walk["files"] for name, walk in told["walks"].items()}, MOST_FILES) == {}
+
+
+def test_the_whole_gets_no_more_parts(told: Any) -> None:
+    """State, records, options, verbs of the store, modules, statements: what comes in takes something else out."""
+    assert _grown(told["parts"], MOST_PARTS) == {}
+
+
+def test_lines_are_counted_by_room(told: Any) -> None:
+    """The sum is that of the rooms."""
+    lines = told["lines"]
+    assert lines["all"] == sum(count for room, count in lines.items() if room != "all") > 10_000
