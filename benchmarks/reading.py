@@ -144,8 +144,10 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 def _statements(*folders: str) -> int:
     """Statements within functions; those of a function within another count once."""
-    inner = (each for tree in _trees(*folders) for made in _functions(tree) for each in ast.walk(made))
-    return len({id(each) for each in inner if isinstance(each, ast.stmt)})
+    return sum(
+        len({id(each) for made in _functions(tree) for each in ast.walk(made) if isinstance(each, ast.stmt)})
+        for tree in _trees(*folders)
+    )
 
 
 def _verbs() -> int:
