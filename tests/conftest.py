@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -82,7 +83,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     os.environ.pop("SAGA_CONFIG", None)
 
 
+#: Standard error as it is when nothing captures it; a copy, made when the tests begin.
+_STDERR: list[int] = []
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _STDERR.append(os.dup(2))
     # What is collected lives as long as the run: the collector of garbage need not look through it, now or later.
     gc.disable()
     tiers.begin(config.getoption("--tier"))
@@ -105,6 +111,22 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     mine = folder == MEMORY / f"saga-tests-{os.getpid()}"
     if mine and exitstatus == 0:  # else it stays to be looked at, until the next run
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that goes on although its time is over ends its process, which says where it stood: no run hangs.
+
+    (The time-out raises in the test once. What the test does then, or its fixtures, may wait for ever.)
+    """
+    mark = item.get_closest_marker("timeout")
+    limit_s = float(mark.args[0] if mark else item.config.getoption("timeout") or item.config.getini("timeout"))
+    if not item.config.getoption("usepdb"):
+        faulthandler.dump_traceback_later(2 * limit_s, exit=True, file=_STDERR[-1])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(trylast=True)
