@@ -20,8 +20,8 @@ MOST_PARTS = {
     "options of @tool": 41,
     "params of Coordinator.open": 24,
     "verbs of a store": 80,
-    "modules that Coordinator loads": 275,
-    "statements in the rooms of every saga": 17500,
+    "modules that Coordinator loads": 277,
+    "statements in the rooms of every saga": 17900,
 }
 
 

@@ -14,8 +14,11 @@ UNWRITTEN = (
         "if consumed or not records or any(type(each) is not r.StepIntended for each in records):\n",
     ),
     (
-        "self._committed(records, await self._commit(records, consumed))",
-        "self._committed(records, await self._commit([each for each in records if type(each) is not r.StepIntended], consumed))",
+        "self._committed(records, await self._commit(ready, consumed))",
+        (
+            "written = [each for each in records if type(each) is not r.StepIntended]\n"
+            "                    self._committed(records, await self._commit(ready._replace(records=written), consumed))"
+        ),
     ),
 )
 #: The embedded server writes nothing down, and nobody looks whether it does.

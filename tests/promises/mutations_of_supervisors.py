@@ -428,8 +428,11 @@ OF_SUPERVISORS = [
         "a call begins before that is durable",
         (
             (
-                "            records = [self._noted(call, image, waits)]\n",
-                "            if not waits:\n                return\n            records = [self._noted(call, image, waits)]\n",
+                "            self._noted(call, image, waits)\n            ready = ",
+                (
+                    "            if not waits:\n                return\n"
+                    "            self._noted(call, image, waits)\n            ready = "
+                ),
             ),
         ),
     ),
@@ -439,7 +442,7 @@ OF_SUPERVISORS = [
         "a session is given up without the time of its deadline",
         (
             (
-                "due_ms = self._in_store(self.state.next_due(self._decided_at) or 0) if self.state.open else AT_ONCE",
+                "due_ms = self._in_store(self._machine.due() or 0) if self.state.open else AT_ONCE",
                 "due_ms = 0 if self.state.open else AT_ONCE",
             ),
         ),
