@@ -71,6 +71,21 @@ async def test_what_is_wrong_with_a_template_is_found_at_its_submission(
         assert DONE == []
 
 
+async def test_templates_that_are_large_together_are_refused_before_they_are_put_together(url: str) -> None:
+    """A plan of some lines with a hundred children: the template is named at which the plan has too many values."""
+    many = [{"step_id": at, "saga": {"template": "large"}, "depends_on": []} for at in range(99)]
+    async with opened(url) as engine:
+        await engine.templates.put("large", plan(*(booking(at, 1) for at in range(1_000))))
+        for ask in (engine.submit, engine.simulate):
+            with pytest.raises(PlanInvalid) as refused:
+                await ask({"steps": many})
+            (problem,) = refused.value.problems
+            assert (problem.code, problem.path) == ("limit-nodes", "$.steps[59].saga")
+            assert "large@1, 5," in problem.message
+        with pytest.raises(PlanInvalid, match="with this template"):
+            await engine.templates.put("whole", {"steps": many})
+
+
 async def test_a_template_cannot_contain_its_own_latest_version(url: str) -> None:
     """That is refused when it is put; another version of it is a plan like any other."""
     async with opened(url) as engine:

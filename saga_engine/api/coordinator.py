@@ -25,11 +25,10 @@ from saga_engine.api.requests import (
 from saga_engine.api.schedules import Schedules
 from saga_engine.api.sealing import is_sealed, open_sealed
 from saga_engine.api.search import Searches
-from saga_engine.core.messages import check_amendment
 from saga_engine.core.records import Parent
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.errors import SagaError, SettingInvalid
-from saga_engine.execution.aside import aside, is_large
+from saga_engine.execution.aside import beside
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.governed import Governed
@@ -48,8 +47,7 @@ from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.ports import Advisor, Escalation, Head, Meter, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.messages import deliver, enqueue, resume_all, run_fork, say, send, settled
+from saga_engine.runtime.messages import check_added, deliver, enqueue, resume_all, run_fork, say, send, settled
 from saga_engine.runtime.retention import Purged, Purging, purge_all
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.session_block import opened
@@ -316,7 +314,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> Handle:
         source = await self.templates.expanded(source)
         begin = partial(submission_of, source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
-        submission = await aside(begin) if is_large(source, given) else begin()
+        submission = await beside(begin, source, given)
         return await self._begin_submitted(submission, detach=detach)
 
     async def _begin_submitted(self, submission: Submission, *, detach: bool, counted: bool = True) -> Handle:
@@ -566,7 +564,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, even before the
         owner has read the first. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
-        message = answer_message(step_id, decision, output, by, note, expect)
+        message = await beside(partial(answer_message, step_id, decision, output, by, note, expect), output)
         return await say(self.store, self.supervisor, self.tools, saga_id, message, wait=wait)
 
     async def amend(
@@ -580,8 +578,8 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         the saga ends with it. Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added
         steps from 0), ``ValueNotJson``.
         """
-        message = amend_message(steps, by, note)
-        check_amendment(state_of(await read_records(self.store, saga_id), self.tools), message.steps)
+        message = await beside(partial(amend_message, steps, by, note), steps)
+        await check_added(self.store, self.tools, saga_id, message.steps)
         await self.supervisor.quota.add(message.steps)
         if wait:
             return await deliver(self.store, self.supervisor, saga_id, message)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import PlanSource
 from saga_engine.api.requests import problems_of, simulated
 from saga_engine.errors import PlannerUnavailable, Problem, SagaNotFound, SettingInvalid
+from saga_engine.execution.aside import beside
 from saga_engine.execution.ids import other_plan
 from saga_engine.execution.templates import Templates
 from saga_engine.plan.operator_limits import Limits
@@ -77,7 +79,7 @@ class Plans:
             now=now or datetime.now().astimezone(),
             progress=progress,
             call_read=registry_reads(self.tools, self.policy),
-            revises=None if revise is None else load_plan(revise),
+            revises=None if revise is None else await beside(partial(load_plan, revise), revise),
             policy=self.policy,
             may_use=may_use,
         )

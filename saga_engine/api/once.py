@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from saga_engine.api.requests import amend_message, answer_message, cancel_message
-from saga_engine.core.messages import Message, check_amendment
-from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.messages import received, say, send
+from saga_engine.core.messages import Message
+from saga_engine.execution.aside import beside
+from saga_engine.runtime.messages import check_added, received, say, send
 
 if TYPE_CHECKING:
     from saga_engine.api.coordinator import Coordinator
@@ -40,7 +41,8 @@ async def resolve_once(
     ``question``: the id of the only question that it answers; empty: whatever is asked about the step.
     ``expect``: as in ``Coordinator.resolve``.
     """
-    message = msgspec.structs.replace(answer_message(step, decision, output, by, note, expect), question=question)
+    message = await beside(partial(answer_message, step, decision, output, by, note, expect), output)
+    message = msgspec.structs.replace(message, question=question)
     return await _post(coordinator, saga_id, key, message)
 
 
@@ -48,7 +50,7 @@ async def amend_once(
     coordinator: Coordinator, saga_id: str, key: str, steps: Sequence[Mapping[str, Any]], *, by: str, note: str
 ) -> SagaResult:
     """Post steps: asked again under its key, it adds none."""
-    return await _post(coordinator, saga_id, key, amend_message(steps, by, note))
+    return await _post(coordinator, saga_id, key, await beside(partial(amend_message, steps, by, note), steps))
 
 
 async def _post(coordinator: Coordinator, saga_id: str, key: str, message: Message) -> SagaResult:
@@ -59,7 +61,7 @@ async def _post(coordinator: Coordinator, saga_id: str, key: str, message: Messa
     if found is not None:
         return found
     if keyed.kind == "amend":
-        check_amendment(state_of(await read_records(store, saga_id), tools), keyed.steps)
+        await check_added(store, tools, saga_id, keyed.steps)
         await supervisor.quota.add(keyed.steps)
         return await send(store, supervisor, saga_id, keyed)
     return await say(store, supervisor, tools, saga_id, keyed, wait=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.api.requests import submission_of
 from saga_engine.errors import PlanInvalid, SagaExists, ScheduleNotFound, SettingInvalid, StoreRefused
+from saga_engine.execution.aside import beside
 from saga_engine.execution.ids import exists
 from saga_engine.execution.schedules import (
     CatchUp,
@@ -134,10 +135,14 @@ class Schedules:
         found = await templates.get(template)
         plan = await templates.expanded(found.plan)
         given = found.checked_input(input)
-        if check_tools:
-            submission_of(plan, "checked", given, self._tools)
-        elif problems := check_plan(load_plan(plan), None, input=given):
-            raise PlanInvalid(problems)
+
+        def check() -> None:
+            if check_tools:
+                submission_of(plan, "checked", given, self._tools)
+            elif problems := check_plan(load_plan(plan), None, input=given):
+                raise PlanInvalid(problems)
+
+        await beside(check, plan, given)
         for _ in range(_TRIES):
             there = await self._store.documents().read("schedule", name)
             if there is not None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from math import inf
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from saga_engine.errors import RequestInvalid
+from saga_engine.execution.plan_cache import no_collection
 from saga_engine.plan.effort import spending
+from saga_engine.plan.model import Plan
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.threads import Ended, start_in_thread
 
@@ -25,7 +27,6 @@ _T = TypeVar("_T")
 _AT_ONCE: Final = 2
 #: A plan with more values is checked aside.
 _MANY: Final = 2_000
-_ALLOWED_S: Final[ContextVar[float]] = ContextVar("saga_allowed_s", default=inf)
 #: Two kinds, so that what is bounded, and may take long, holds up nobody who submits or reads a large saga.
 _PLACES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Mapping[bool, asyncio.Semaphore]]] = WeakKeyDictionary()
 
@@ -34,36 +35,94 @@ class _GivenUp(BaseException):
     """Nobody waits for the work any more. No handler of errors on its way takes it for one of its own."""
 
 
-class _Effort:
-    """One work in its thread. ``allowed_s``: the processor time that it may use."""
+class Allowance:
+    """What works may use each, and whether anybody still waits for them.
 
-    def __init__(self, allowed_s: float) -> None:
+    ``seconds``: of processor time. ``enter``: encloses each of them while it waits for a place and is at work, gets
+    this and whether it is the first one, and may refuse that.
+    """
+
+    def __init__(
+        self, seconds: float = inf, enter: Callable[[Allowance, bool], AbstractContextManager[object]] | None = None
+    ) -> None:
+        self.seconds = seconds
+        self.left = False
+        self._enter = enter
+        self._first = True
+
+    def entered(self) -> AbstractContextManager[object]:
+        """For one work."""
+        if self._enter is None:
+            return nullcontext()
+        first, self._first = self._first, False
+        return self._enter(self, first)
+
+    def give_up(self) -> None:
+        """Nobody waits any more: what is at work ends at its next round, and what would begin does not."""
+        self.left = True
+
+    def enclosed(self) -> None:
+        """What follows is counted and watched as a whole."""
+        self._enter = None
+
+    def end(self) -> None:
+        """What was begun under it, and still goes on, is as free as anything else from now on."""
+        self.seconds, self.left, self._enter = inf, False, None
+
+
+class _Effort:
+    """One work in its thread."""
+
+    def __init__(self, allowance: Allowance) -> None:
         self.given_up = False
-        self._allowed_s = allowed_s
+        self._allowance = allowance
         self._until_s = inf
 
     def begin(self) -> None:
         """In the thread: count from now on."""
-        self._until_s = machine_clock.thread_cpu() + self._allowed_s
+        self._until_s = machine_clock.thread_cpu() + self._allowance.seconds
 
     def asked(self) -> None:
         """In each round."""
         if self.given_up:
             raise _GivenUp
+        _require_there(self._allowance)
         if machine_clock.thread_cpu() > self._until_s:
-            message = f"the plan is too much work here: it takes more than {self._allowed_s:g} s of processor time"
+            seconds = self._allowance.seconds
+            message = f"the plan is too much work here: it takes more than {seconds:g} s of processor time"
             hint = "a smaller plan, or `saga check` and `saga simulate`, which have no such limit"
             raise RequestInvalid(message, hint=hint, where="plan", status=422)
 
 
+_UNBOUNDED: Final = Allowance()
+_ALLOWED: Final[ContextVar[Allowance]] = ContextVar("saga_allowed", default=_UNBOUNDED)
+
+
+def _require_there(allowance: Allowance) -> None:
+    if allowance.left:
+        raise RequestInvalid("nobody waits for the answer any more", status=499)
+
+
 @contextmanager
-def allowing(seconds: float) -> Iterator[None]:
-    """What is done aside in this block may use so much processor time each; more is refused (``RequestInvalid``)."""
-    token = _ALLOWED_S.set(seconds)
+def allowing(
+    seconds: float, enter: Callable[[Allowance, bool], AbstractContextManager[object]] | None = None
+) -> Iterator[Allowance]:
+    """What is done aside in this block may use so much processor time each; more is refused (``RequestInvalid``).
+
+    ``enter``: see ``Allowance``. A task that begins in the block, and goes on after it, is free from then on.
+    """
+    allowance = Allowance(seconds, enter)
+    token = _ALLOWED.set(allowance)
     try:
-        yield
+        yield allowance
     finally:
-        _ALLOWED_S.reset(token)
+        _ALLOWED.reset(token)
+        allowance.end()
+
+
+async def beside(work: Callable[[], _T], *parts: Any) -> _T:
+    """Do the work: at once, or aside if one of the ``parts`` on which it works is large."""
+    return await aside(work) if is_large(*parts) else work()
 
 
 async def aside(work: Callable[[], _T]) -> _T:
@@ -71,16 +130,25 @@ async def aside(work: Callable[[], _T]) -> _T:
 
     It waits while as many are at work as may be.
     """
-    effort = _Effort(_ALLOWED_S.get())
-    places = _places(bounded=_ALLOWED_S.get() < inf)
+    allowance = _ALLOWED.get()
+    with allowance.entered():
+        return await _aside(work, allowance)
+
+
+async def _aside(work: Callable[[], _T], allowance: Allowance) -> _T:
+    effort = _Effort(allowance)
+    bounded = allowance.seconds < inf
+    places = _places(bounded=bounded)
 
     def run() -> _T:
         effort.begin()
-        with spending(effort.asked):
+        # What is unbounded may take long, and a program of its user needs its collections.
+        with spending(effort.asked), no_collection() if bounded else nullcontext():
             return work()
 
     await places.acquire()
     try:
+        _require_there(allowance)
         ended = start_in_thread(run)
     except BaseException:
         places.release()
@@ -112,6 +180,8 @@ def is_large(*parts: Any) -> bool:
 
 
 def _is_large(part: Any) -> bool:
+    if isinstance(part, Plan):
+        part = part.json_bytes
     if isinstance(part, str | bytes):
         return len(part) > 8 * _MANY
     count, open_ = 0, [part]

@@ -7,16 +7,18 @@ template changes no saga, and no journal needs the store's templates.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid, TemplateNotFound
+from saga_engine.execution.aside import beside
 from saga_engine.plan.child import KIND
-from saga_engine.plan.limits import MAX_CHILD_DEPTH, MAX_CHILDREN
+from saga_engine.plan.limits import MAX_CHILD_DEPTH, MAX_CHILDREN, MAX_PLAN_NODES
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.parser import read_source
-from saga_engine.plan.values import cut, json_path
+from saga_engine.plan.values import count_values, cut, json_path
 
 if TYPE_CHECKING:
     from saga_engine.plan.parser import Source
@@ -60,8 +62,9 @@ async def with_templates(source: Plan | Source, get: _Get, *, within: str = "") 
     """
     if isinstance(source, Plan) and b'"saga"' not in source.json_bytes:
         return source
+    read = partial(msgspec.json.decode, source.json_bytes) if isinstance(source, Plan) else partial(read_source, source)
     try:
-        data = msgspec.json.decode(source.json_bytes) if isinstance(source, Plan) else read_source(source)
+        data = await beside(read, source)
     except PlanInvalid:
         return source
     expansion = _Expansion(get)
@@ -70,7 +73,7 @@ async def with_templates(source: Plan | Source, get: _Get, *, within: str = "") 
         raise PlanInvalid(expansion.problems)
     if not expansion.count:
         return source
-    return load_plan(made) if isinstance(source, Plan) else made
+    return await beside(partial(load_plan, made), made) if isinstance(source, Plan) else made
 
 
 class _Expansion:
@@ -79,6 +82,9 @@ class _Expansion:
     def __init__(self, get: _Get) -> None:
         self._get = get
         self._known: dict[str, Found] = {}
+        #: The values of each template, and of all of them where they stand.
+        self._sizes: dict[str, int] = {}
+        self._values = 0
         self.count = 0
         self.problems: list[Problem] = []
 
@@ -114,6 +120,8 @@ class _Expansion:
             message = f"the template {cut(reference, 80)} contains itself: {' → '.join([*inside, reference])}"
             self._add("saga-cycle", (*path, _WORD), message, "name a version that does not, or another template")
             return body
+        if not self._has_room(found, path):
+            return body
         plan = await self.plan(found.plan, (*path, "plan"), (*inside, found.reference), level + 1)
         if body.get("plan", plan) != plan:
             message = f"the plan is not that of the template {found.reference}"
@@ -126,10 +134,22 @@ class _Expansion:
             made["input_schema"] = found.input_schema
         return made
 
+    def _has_room(self, found: Found, path: _Path) -> bool:
+        """Whether the plan stays within the limits of a plan with one more copy of a template, before it is made."""
+        size = self._sizes[found.reference]
+        before, self._values = self._values, self._values + size
+        if before <= MAX_PLAN_NODES < self._values:
+            has = f"({found.reference}, {size:,} values) the plan has more than {MAX_PLAN_NODES:,} values"
+            message = f"with this template {has}"
+            self._add("limit-nodes", path, message, "make several sagas of it")
+        return self._values <= MAX_PLAN_NODES
+
     async def _template(self, reference: str, path: _Path) -> Found | None:
         if reference not in self._known:
             try:
-                self._known[reference] = await self._get(reference)
+                found = self._known[reference] = await self._get(reference)
+                size = partial(count_values, found.plan, MAX_PLAN_NODES)
+                self._sizes[found.reference] = await beside(size, found.plan)
             except (TemplateNotFound, SettingInvalid) as error:
                 self._add("saga-template", (*path, _WORD), error.message, error.hint or "")
                 return None

@@ -21,6 +21,8 @@ from saga_engine.plan.tool_spec import ToolCatalog
 #: For each catalog, the cache keeps so many plans at most, and plans of so many bytes of JSON.
 MAX_PLANS: Final = 256
 MAX_BYTES: Final = 16 * 1024 * 1024
+#: So many new objects are looked at in a few ms.
+_MANY_NEW: Final = 20_000
 
 
 def compile_submitted(plan: Plan, given: dict[str, Any] | None, catalog: ToolCatalog) -> CompiledPlan:
@@ -97,6 +99,11 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         if was:
+            # Much that is new is old at once, without a look at it: the next collection would look at all of it while
+            # nothing else has a turn. (A program may have frozen what it has: that stays so.)
+            if gc.get_count()[0] > _MANY_NEW and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

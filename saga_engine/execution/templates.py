@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid, StoreRefused, TemplateNotFound
+from saga_engine.execution.aside import beside
 from saga_engine.execution.child_templates import with_templates
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import Plan, load_plan
@@ -96,9 +98,9 @@ class Templates:
         without a name gets that of the template. Raises ``PlanInvalid`` and ``SettingInvalid``.
         """
         await self._require_children(name, plan, with_tools=with_tools)
-        body = msgspec.json.encode(
-            self._checked(_named(name), plan, input_schema, with_tools=with_tools), order="deterministic"
-        )
+        named = _named(name)
+        checked = partial(self._checked, named, plan, input_schema, with_tools=with_tools)
+        body = msgspec.json.encode(await beside(checked, plan, input_schema), order="deterministic")
         for _ in range(_TRIES):
             at = await self._latest(name)
             latest = _Latest(0) if at is None else msgspec.json.decode(at.body, type=_Latest)
@@ -173,7 +175,7 @@ class Templates:
         """Check the plan with its children that are templates. They are stored by name, and read by each submission."""
         whole = await with_templates(plan, self.get, within=name)
         if whole is not plan:
-            self._checked(_named(name), whole, None, with_tools=with_tools)
+            await beside(partial(self._checked, _named(name), whole, None, with_tools=with_tools), whole)
 
     async def list(self) -> Sequence[tuple[str, Sequence[int]]]:
         """The names of all templates, each with its versions."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
+from saga_engine.errors import PlanInvalid, Problem, RequestInvalid, SettingInvalid
 from saga_engine.execution.ids import check_saga_id
+from saga_engine.execution.incoming import require_few_values
 from saga_engine.gateway.visit import KEY, Visit
 from saga_engine.listener import split_host
 from saga_engine.loggers import logger_of
@@ -32,8 +33,9 @@ MIN_TOKEN_CHARS: Final = 16
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 #: So many requests of one token, or of one saga without one, are answered at a time: others have room beside them.
 MAX_REQUESTS_EACH: Final = 500
-#: The largest request.
+#: The largest request, and how many values it may have: the SDK decodes it on the event loop.
 MAX_BODY_BYTES: Final = 4 * 2**20
+MAX_VALUES: Final = 100_000
 #: Ids of a gateway's later sagas end so.
 _NUMBERED: Final = re.compile(r"\.\d+$")
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -185,6 +187,13 @@ class Door:
         came = await _body_of(receive) if scope["method"] == "POST" else deque()
         if came is None:
             return
+        try:
+            body = b"".join(message.get("body", b"") for message in came)
+            await require_few_values(body, MAX_VALUES)
+        except RequestInvalid as error:
+            await _answer(send, 413, error.message)
+            return
+        del body
 
         async def received() -> dict[str, Any]:
             message = came.popleft() if came else await receive()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -23,12 +23,12 @@ from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.core.steps.child import undo_id
 from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
-from saga_engine.execution.aside import allowing, aside, is_large
+from saga_engine.execution.aside import Allowance, allowing, beside
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
 from saga_engine.gateway.server import CallHandler
-from saga_engine.gateway.visit import traced, visit_of
+from saga_engine.gateway.visit import telling_gone, traced, visit_of
 from saga_engine.listener.limits import CHECK_S, checks
 from saga_engine.plan.model import Plan
 from saga_engine.plan.salvage import load_checked
@@ -50,6 +50,9 @@ _TAG: Final = "agent:"
 #: A longer name does not fit into a tag.
 _NAME_CHARS: Final = 40
 _FINAL: Final = ("COMPLETED", "COMPENSATED", "WAIVED")
+
+#: What is counted as a whole, and not only while it works beside the loop.
+_COUNTED: Final = ("saga_check", "saga_simulate")
 
 Body = dict[str, Any]
 
@@ -117,13 +120,20 @@ class EngineFace:
         given = dict(params.arguments or {})
         _checked(params.name, given)
         visit = visit_of(ctx)
+        name = self._own if visit is None else visit.saga
         try:
-            body = await made(self._own if visit is None else visit.saga, given)
+            counted = None if params.name in _COUNTED else partial(self._working, name)
+            with allowing(CHECK_S, counted) as allowance, telling_gone(visit, allowance.give_up):
+                body = await made(name, given)
         except PlanInvalid as error:
             return document({"valid": False, "problems": [each.to_dict() for each in error.problems]}, failed=True)
         except SagaError as error:
             return refusal(error)
         return document(body)
+
+    def _working(self, name: str, _: Allowance, first: bool) -> AbstractContextManager[None]:
+        """Around each work beside the loop: the first one of a request is counted, as in the HTTP API."""
+        return self._checks.taken(name) if first else nullcontext()
 
     # --- plans ---------------------------------------------------------------------------------------------------
 
@@ -150,14 +160,14 @@ class EngineFace:
 
     async def _check(self, name: str, given: Body) -> Body:
         try:
-            with self._checks.taken(name), allowing(CHECK_S):
+            with self._checks.taken(name):
                 await self._planned(given)
         except PlanInvalid as error:
             return {"valid": False, "problems": [each.to_dict() for each in error.problems]}
         return {"valid": True, "problems": []}
 
     async def _simulate(self, name: str, given: Body) -> Body:
-        with self._checks.taken(name), allowing(CHECK_S):
+        with self._checks.taken(name):
             plan = await self._planned(given)
             rehearsal = await self._coordinator.simulate(plan, input=given.get("input"))
         told = rehearsal.to_dict()
@@ -166,8 +176,7 @@ class EngineFace:
 
     async def _planned(self, given: Body) -> Plan:
         """``_plan``, without holding up other agents."""
-        large = is_large(given["plan"], given.get("input"))
-        return await aside(partial(self._plan, given)) if large else self._plan(given)
+        return await beside(partial(self._plan, given), given["plan"], given.get("input"))
 
     def _plan(self, given: Body) -> Plan:
         """The plan, as far as an agent may write it. Raises ``PlanInvalid`` with all its problems."""

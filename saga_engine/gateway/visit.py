@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,6 +37,20 @@ def traced(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], A
             return await call(ctx, params)
 
     return handle
+
+
+@contextmanager
+def telling_gone(visit: Visit | None, tell: Callable[[], None]) -> Iterator[None]:
+    """Tell when the client leaves in this block."""
+    if visit is None:
+        yield
+        return
+    gone = asyncio.ensure_future(visit.gone.wait())
+    gone.add_done_callback(lambda ended: None if ended.cancelled() else tell())
+    try:
+        yield
+    finally:
+        gone.cancel()
 
 
 def is_gone(ctx: Any) -> bool:

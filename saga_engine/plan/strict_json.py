@@ -24,8 +24,11 @@ def strict_json(text: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        seen: set[str] = set()
+        for twice, _ in pairs:  # (a count of each key would take hours)
+            if twice in seen:
+                break
+            seen.add(twice)
         raise ValueNotJson(f"the key {twice[:64]!r} occurs twice", hint="keep one of the two")
     return made
 

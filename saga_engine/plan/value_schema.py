@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.schema_cost import MAX_WORK, Cost
+from saga_engine.plan.values import count_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,7 +98,7 @@ class Validator:
 
         Of a large value there is only the first, and of one that is larger still there is none.
         """
-        copied = self._cost.applied() * _size(value)
+        copied = self._cost.applied() * count_values(value, _MAX_COPIED_ONCE)
         if copied <= _MAX_COPIED:
             return list(itertools.islice(self._compiled.iter_errors(value), MAX_FINDINGS))
         if copied > _MAX_COPIED_ONCE:
@@ -160,16 +161,3 @@ class ValueSchema:
 def bounded(message: str) -> str:
     """A message of a bounded length: it may quote the value."""
     return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"
-
-
-def _size(value: Any) -> int:
-    """The values in a value, itself included; a bound on them for what is larger than any limit."""
-    count, open_ = 0, [value]
-    while open_ and count <= _MAX_COPIED_ONCE:
-        each = open_.pop()
-        count += 1
-        if isinstance(each, dict):
-            open_ += each.values()
-        elif isinstance(each, list | tuple):
-            open_ += each
-    return count

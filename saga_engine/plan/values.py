@@ -264,6 +264,19 @@ def _checked_text(value: str) -> str:
     return value
 
 
+def count_values(value: Any, most: int) -> int:
+    """The values in a value, itself included; more than ``most`` for what is larger."""
+    count, open_ = 0, [value]
+    while open_ and count <= most:
+        each = open_.pop()
+        count += 1
+        if isinstance(each, dict):
+            open_ += each.values()
+        elif isinstance(each, list | tuple):
+            open_ += each
+    return count
+
+
 def canonical(value: Any) -> bytes:
     """The one JSON text of a value: keys sorted, no spaces, UTF-8. Raises ``ValueNotJson``."""
     return _encoder.encode(plain(value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.claims import CLAIM_MS, Claims
-from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.journal import beside_state, read_records, state_of
 from saga_engine.runtime.session_history import recorded_calls
 
 Transfer = Literal["none", "due", "done"]
@@ -102,7 +103,8 @@ class Forking:
     @classmethod
     async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int, limits: Limits) -> Forking:
         """Read a saga's journal. Raises ``SagaNotFound``."""
-        return cls(store, catalog, await read_records(store, saga_id), now_ms, limits)
+        records = await read_records(store, saga_id)
+        return await beside_state(records, partial(cls, store, catalog, records, now_ms, limits))
 
     async def look(
         self, plan: Plan | Mapping[str, Any] | str | bytes | Path | None, saga_id: str | None, run_from: str | None
@@ -114,12 +116,16 @@ class Forking:
         if self._handed_to is None:
             check_fork(self._old)
         told = self._first.input
-        if self._old.session:
-            given = self._session_plan(plan)
-        else:
-            given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
-        self._limits.check_steps(len(given.steps))
-        compiled = self._limits.applied(compile_plan(given, self._catalog, input=told))
+
+        def compiling() -> tuple[Plan, CompiledPlan]:
+            if self._old.session:
+                given = self._session_plan(plan)
+            else:
+                given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
+            self._limits.check_steps(len(given.steps))
+            return given, self._limits.applied(compile_plan(given, self._catalog, input=told))
+
+        given, compiled = await beside_state(self._records, compiling, plan)
         self._require_step(run_from, compiled)
         identity = digest(["saga-fork/1", self._old.saga_id, given.digest, self._first.input, run_from])
         # The same fork has the same id, so a command that is repeated after a crash continues what it started.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,13 +19,15 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, SagaNotFound, ToolMissing
-from saga_engine.execution.aside import aside
+from saga_engine.execution.aside import aside, beside
 from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import printable
 from saga_engine.ports import Store
 
-#: A journal with more records is folded beside the event loop, if it is for a view.
+_T = TypeVar("_T")
+
+#: A journal with more records is folded beside the event loop, unless it is driven here.
 _LONG: Final = 1_000
 
 
@@ -75,9 +77,16 @@ def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> St
     return fold(records, compile_journalled(started, catalog), Growth(started, catalog))
 
 
+async def beside_state(records: list[AnyRecord], work: Callable[[], _T], *parts: Any) -> _T:
+    """Work on what these records fold to: beside the loop if the journal, its plan or one of the ``parts`` is large."""
+    if len(records) > _LONG:
+        return await aside(work)
+    return await beside(work, started_of(records).plan, *parts)
+
+
 async def _folded(records: list[AnyRecord]) -> State:
-    """``state_of`` for a view; of a long journal beside the loop."""
-    return await aside(partial(state_of, records)) if len(records) > _LONG else state_of(records)
+    """``state_of`` for a view; of a large saga beside the loop."""
+    return await beside_state(records, partial(state_of, records))
 
 
 async def look(store: Store, saga_id: str, *, full: bool = False) -> State:

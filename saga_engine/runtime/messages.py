@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from saga_engine.core.messages import Message, decode_message, encode_message, repeats, to_post
+from saga_engine.core.messages import Message, check_amendment, decode_message, encode_message, repeats, to_post
 from saga_engine.core.records import MessageRefused
 from saga_engine.core.states import COMPENSATING, ESCALATED, PENDING, RUNNING, SAGA_FINAL
 from saga_engine.errors import (
@@ -30,7 +30,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import PAGE_START, Acquired, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.journal import look, read_records, state_of
+from saga_engine.runtime.journal import beside_state, look, read_records, state_of
 from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 
@@ -48,6 +48,12 @@ _REFUSALS = {
     "transfer": ForkRefused,
     "resolve": DecisionRefused,
 }
+
+
+async def check_added(store: Store, tools: ToolCatalog, saga_id: str, steps: Sequence[Mapping[str, Any]]) -> None:
+    """Raises what refuses an addition to the saga as it stands."""
+    records = await read_records(store, saga_id)
+    await beside_state(records, lambda: check_amendment(state_of(records, tools), steps), steps)
 
 
 async def say(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from saga_engine.analysis.undo import UndoPlan, choose_undo, first_record, step_of
@@ -28,7 +29,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.claims import CLAIM_MS, Claims
-from saga_engine.runtime.journal import look, read_records, state_of
+from saga_engine.runtime.journal import beside_state, look, read_records, state_of
 from saga_engine.runtime.supervisor import Supervisor
 
 _LISTED: Final = 20
@@ -89,7 +90,8 @@ class Undoing:
     @classmethod
     async def of(cls, store: Store, supervisor: Supervisor, catalog: ToolCatalog, saga_id: str) -> Undoing:
         """Read a saga's journal. Raises ``SagaNotFound``."""
-        return cls(store, supervisor, catalog, await read_records(store, saga_id))
+        records = await read_records(store, saga_id)
+        return await beside_state(records, partial(cls, store, supervisor, catalog, records))
 
     async def look(self, *, accept: bool) -> Undo:
         """Preview the undo; changes nothing. Raises ``UndoRefused``, and ``SagaExists`` if its id is another saga's."""

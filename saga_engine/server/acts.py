@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.api.once import amend_once, cancel_once, resolve_once
 from saga_engine.errors import SagaNotFound
-from saga_engine.execution.aside import is_large
 from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.fork import Fork
 from saga_engine.runtime.undo import Undo
@@ -48,10 +46,9 @@ async def submit(
     known = None if saga_id is None else await _known(engine, saga_id)
     if known is not None and template is not None and "@" not in template:
         template = await _as_started(engine, saga_id or "", template)
-    with desk.place(desk.works, identity) if is_large(plan, given) else nullcontext():
-        handle = await engine.submit(
-            plan, template=template, saga_id=saga_id, input=given, tags=body.get("tags", ()), detach=True
-        )
+    handle = await engine.submit(
+        plan, template=template, saga_id=saga_id, input=given, tags=body.get("tags", ()), detach=True
+    )
     return await engine.show(handle.saga_id), known is None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -10,12 +10,13 @@ import msgspec
 from starlette.requests import Request
 
 from saga_engine.errors import RequestInvalid, ValueNotJson
-from saga_engine.execution.plan_cache import no_collection
-from saga_engine.plan.strict_json import require_unique
+from saga_engine.execution.aside import beside
+from saga_engine.execution.incoming import decoded
 
 _MAX_FIELDS = 200
-#: A larger body is checked in a thread.
-_AT_ONCE = 64 * 1024
+#: The largest form of who may be anybody, and of who has signed in: it may hold a plan.
+_FORM_BYTES = 16 * 1024
+LARGE_FORM_BYTES = 2 * 2**20
 
 
 async def json_of(request: Request) -> Any:
@@ -23,13 +24,7 @@ async def json_of(request: Request) -> Any:
     _require_media(request, "application/json")
     data = await request.body()
     try:
-        with no_collection():
-            found = msgspec.json.decode(data)
-        if len(data) > _AT_ONCE:  # long work is no reason to keep others waiting
-            await asyncio.to_thread(_require_unique, data)
-        else:
-            require_unique(data)
-        return found
+        return await decoded(data)
     except ValueNotJson as error:
         raise RequestInvalid(f"the body is no JSON: {error.message}", hint=error.hint, where="body") from None
     except RecursionError:
@@ -38,23 +33,25 @@ async def json_of(request: Request) -> Any:
         raise RequestInvalid(f"the body is no JSON: {str(error)[:200]}", where="body") from None
 
 
-def _require_unique(data: bytes) -> None:
-    with no_collection():
-        require_unique(data)
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form (urlencoded; each field once). Raises ``RequestInvalid``."""
+async def form_of(request: Request, *, most: int = _FORM_BYTES) -> dict[str, str]:
+    """The fields of a form (urlencoded; each field once), of so many bytes. Raises ``RequestInvalid``."""
     _require_media(request, "application/x-www-form-urlencoded")
+    data = await request.body()
+    if len(data) > most:
+        raise RequestInvalid(f"the form has more than {most:,} bytes", status=413, where="body")
     try:
-        text = (await request.body()).decode()
-        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=_MAX_FIELDS)
+        text = data.decode()
+        pairs = await beside(partial(_pairs, text), text)
     except ValueError as error:
         raise RequestInvalid(f"the body is no form: {error}", where="body") from None
     found = dict(pairs)
     if len(found) != len(pairs):
         raise RequestInvalid("a field of the form is given twice", where="body")
     return found
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=_MAX_FIELDS)
 
 
 def _require_media(request: Request, expected: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from saga_engine.errors import DecisionRefused, JobNotFound, SagaError, SettingInvalid
+from saga_engine.execution.result import shown
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document
@@ -233,7 +234,8 @@ class Jobs:
         One that is refused keeps no other one from its answer. Raises what the first refusal raised.
         """
         refused: DecisionRefused | None = None
-        for question in (await self._desk.engine_of(identity).show(saga_id)).body["questions"]:
+        body = await shown(await self._desk.engine_of(identity).show(saga_id))
+        for question in body["questions"]:
             if job.kind in ("", question["kind"]) and job.decision in question["options"]:
                 try:
                     await self._answer(identity, job, saga_id, question)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -30,6 +31,17 @@ async def unless_left(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
         working.cancel()
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+@contextmanager
+def telling_left(request: Request, tell: Callable[[], None]) -> Iterator[None]:
+    """Tell when the caller closes the connection in this block; the body was read before."""
+    leaving = asyncio.ensure_future(_left(request))
+    leaving.add_done_callback(lambda ended: None if ended.cancelled() or ended.exception() else tell())
+    try:
+        yield
+    finally:
+        leaving.cancel()
 
 
 async def _left(request: Request) -> None:

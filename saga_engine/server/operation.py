@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from saga_engine.errors import RequestInvalid
-from saga_engine.execution.aside import allowing
+from saga_engine.execution.aside import Allowance, allowing
 from saga_engine.execution.result import shown as told
 from saga_engine.listener.limits import CHECK_S
 from saga_engine.plan.value_schema import ValueSchema
@@ -22,7 +23,7 @@ from saga_engine.server.bodies import json_of
 from saga_engine.server.desk import Desk
 from saga_engine.server.identity import NOBODY, Identity
 from saga_engine.server.keys import NO_KEY, Answer, Keyed, hashed, shown_again
-from saga_engine.server.leaving import CallerLeft, unless_left
+from saga_engine.server.leaving import CallerLeft, telling_left, unless_left
 from saga_engine.tools.trace_context import called_from
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Operation:
     ``takes_any``: the handler reads the bytes itself.
     ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
     own problems, beside those that every operation has. ``works``: it takes processor time and changes nothing, so it
-    is bounded, counted, and given up when its caller leaves. ``asks``: it asks a model, and is given up as well.
+    is counted, and given up when its caller leaves; another one is, while it works beside the loop. ``asks``: it asks a
+    model, and is given up as well.
     """
 
     name: str
@@ -103,19 +105,22 @@ class Operation:
             identity = desk.require(request, self.scope) if self.scope else NOBODY
             engine = desk.engine_of(identity)  # before all that says something of the request
             query = query_of(request, self.query)
-            body = None if checks is None else await self._body(request, checks)
-            incoming = Incoming(request, desk, identity, engine, query, body)
-            key = request.headers.get("idempotency-key") if self.keyed else None
-            waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
-            working = desk.place(desk.works, identity) if self.works else nullcontext()
-            bound = allowing(CHECK_S) if self.works else nullcontext()
-            with called_from(request.headers.get("traceparent")), waiting, working, bound:
-                handled = self._handled(incoming, key)
-                try:
-                    alone = self.works or self.asks or (self.method == "GET" and incoming.wait_s)
-                    found = await (unless_left(request, handled) if alone else handled)
-                except CallerLeft:
-                    return Response(status_code=499)  # nobody reads it
+            with allowing(CHECK_S, partial(_working, request, desk, identity)) as allowance:
+                body = None if checks is None else await self._body(request, checks)
+                incoming = Incoming(request, desk, identity, engine, query, body)
+                key = request.headers.get("idempotency-key") if self.keyed else None
+                waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
+                working = desk.place(desk.works, identity) if self.works else nullcontext()
+                with called_from(request.headers.get("traceparent")), waiting, working:
+                    handled = self._handled(incoming, key)
+                    try:
+                        if not (self.works or self.asks or (self.method == "GET" and incoming.wait_s)):
+                            found = await handled
+                        else:
+                            allowance.enclosed()
+                            found = await unless_left(request, handled)
+                    except CallerLeft:
+                        return Response(status_code=499)  # nobody reads it
             return found if isinstance(found, Response) else json_response(readable(found, identity))
 
         return endpoint
@@ -155,6 +160,16 @@ class Operation:
             hint = fields_of(self.body or {}, path)
             raise RequestInvalid(f"the body does not fit: {message}", hint=hint, where=where, status=422)
         return with_integers(self.body or {}, body)
+
+
+@contextmanager
+def _working(request: Request, desk: Desk, identity: Identity, allowance: Allowance, first: bool) -> Iterator[None]:
+    """Around each work beside the loop: the first one of a request is counted, and all are given up with the caller.
+
+    The body was read before.
+    """
+    with desk.place(desk.works, identity) if first else nullcontext(), telling_left(request, allowance.give_up):
+        yield
 
 
 def readable(answer: Answer, identity: Identity) -> Answer:

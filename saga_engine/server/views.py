@@ -13,6 +13,7 @@ from saga_engine.core.messages import decode_message
 from saga_engine.core.records import QuestionResolved, SagaStarted
 from saga_engine.errors import JournalUnreadable, SagaNotFound, SignatureInvalid
 from saga_engine.execution.governed import differences, found_in
+from saga_engine.execution.result import shown
 from saga_engine.runtime.journal import read_records
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ async def questions(
     found: list[dict[str, Any]] = []
     for head in page.sagas:
         try:
-            body = (await engine.show(head.saga_id)).to_dict(full=False)
+            body = await shown(await engine.show(head.saga_id))
         except SagaNotFound:
             continue  # purged since
         except JournalUnreadable as error:

@@ -12,7 +12,9 @@ from mcp import MCPError
 from saga_engine import Coordinator, tool
 from saga_engine.errors import QuotaExceeded
 from saga_engine.gateway.engine import EngineFace
+from saga_engine.planner.settings import PlannerSettings
 from tests.gateway.agents import writer as agent
+from tests.turns import Turns
 
 rooms: list[str] = []
 
@@ -145,6 +147,20 @@ async def test_the_checks_of_an_agent_are_counted() -> None:
             assert (await face._check("bob", {"plan": PLAN}))["valid"] is True
             assert (await face._submit("ann", {"plan": PLAN}))["status"] == "RUNNING"
         assert (await face._check("ann", {"plan": PLAN}))["valid"] is True
+
+
+@pytest.mark.parametrize("asked", ["saga_check", "saga_submit", "saga_simulate"])
+async def test_no_turn_takes_long_whatever_an_agent_writes(asked: str) -> None:
+    """Large plans of an agent are read, checked and submitted beside the loop, which has many turns meanwhile."""
+    async with engine() as coordinator:
+        face = EngineFace(coordinator, "desk", PlannerSettings(max_steps=5_000))
+        made = {"saga_check": face._check, "saga_submit": face._submit, "saga_simulate": face._simulate}[asked]
+        count = 100 if asked == "saga_simulate" else 2_000
+        steps = [step(at, "book", guest="x") for at in range(count)]
+        turns = Turns()
+        await made("ann", {"plan": {"steps": steps}})
+        turns.end()
+    assert turns.longest < turns.whole / 4, f"{turns.longest:.3f} of {turns.whole:.3f} s in {turns.count} turns"
 
 
 async def test_an_agent_does_not_approve_its_own_plan() -> None:

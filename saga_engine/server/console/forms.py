@@ -121,17 +121,17 @@ class Forms(Pages):
         frame, engine, identity = await self.whole_frame(request, "submit" if submits else "read")
         plan, given = fields.get("plan", ""), fields.get("input", "")
         try:
-            body, values = strict_json(plan), _json(given)
+            body, values = await aside(partial(strict_json, plan)), await aside(partial(_json, given))
             if values is not None and not isinstance(values, dict):
                 raise ValueError("the input is an object")
         except (ValueError, ValueNotJson) as error:
             said = frame.words("said.no-json", why=str(error)[:200])
             return self.answer(request, plan_page(frame, plan=plan, given=given, said=said), 422)
         try:
-            if submits:
-                result, _ = await acts.submit(self.desk, identity, {"plan": body, "input": values})
-                return self.back({}, "started", saga_address(result.saga_id))
             with self.desk.place(self.desk.works, identity), allowing(CHECK_S):
+                if submits:
+                    result, _ = await acts.submit(self.desk, identity, {"plan": body, "input": values})
+                    return self.back({}, "started", saga_address(result.saga_id))
                 problems = await aside(partial(engine.check, plan, input=values))
                 rehearsal = None if problems else (await engine.simulate(plan, input=values)).to_dict()
                 nodes = [] if problems else await aside(partial(_nodes, engine, plan, values))

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.stops import ALL, stops
 from saga_engine.errors import RequestInvalid, SagaError
-from saga_engine.server.bodies import form_of
+from saga_engine.server.bodies import LARGE_FORM_BYTES, form_of
 from saga_engine.server.console.deciding import error_page
 from saga_engine.server.console.frame import THEMES, Frame
 from saga_engine.server.console.html import Html, local_path
@@ -100,7 +100,7 @@ class Handling:
 
     async def fields(self, request: Request) -> dict[str, str]:
         """The fields of a form of this browser. Raises ``OldPage`` for any other."""
-        found = await form_of(request)
+        found = await form_of(request, most=LARGE_FORM_BYTES)
         known = request.cookies.get(_FORMS, "")
         if not known or not hmac.compare_digest(found.get("form_key", "").encode(), _form_key(known).encode()):
             raise OldPage("this form does not come from a page of this browser", status=403, where="form_key")

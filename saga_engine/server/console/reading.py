@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from saga_engine.analysis.cancellation import CancelPreview, preview_cancel
 from saga_engine.core.masking import is_sensitive, masked_records
+from saga_engine.execution.plan_cache import no_collection
 from saga_engine.execution.result import SagaResult
-from saga_engine.runtime.journal import at_hand, look_at, read_records
+from saga_engine.runtime.journal import at_hand, beside_state, look_at, read_records
 from saga_engine.server.console.drawing import Node
 from saga_engine.server.console.timeline import Timeline, timeline
 
@@ -48,9 +48,9 @@ class Read:
         """A window of the steps with their dependencies."""
         return nodes_of(self.state.plan.steps[first : first + count], self.state)
 
-    def cancel(self) -> CancelPreview:
+    async def cancel(self) -> CancelPreview:
         """What a cancel would do."""
-        return preview_cancel(self.state)
+        return await beside_state(list(self.raw), partial(preview_cancel, self.state))
 
 
 class Reading:
@@ -72,28 +72,19 @@ class Reading:
         grown = known is not None and known[0][1] == head.created_ms and known[0][0] < head.length
         before = known[1].raw if known is not None and grown else ()
         records = [*before, *await read_records(store, saga_id, len(before), whole=False)]
-        with _without_collection():
-            state = await look_at(store, saga_id, records)
-            body, lanes = SagaResult(state, full=False).body, timeline(records)
+        state = await look_at(store, saga_id, records)
+
+        def told() -> tuple[Mapping[str, Any], Timeline]:
+            with no_collection():  # all of it stays
+                return SagaResult(state, full=False).body, timeline(records)
+
+        body, lanes = await beside_state(records, told)
         shown = masked_records(records, await at_hand(store, saga_id, records)) if is_sensitive(records) else records
         found = Read(state, body, lanes, shown, records)
         self._kept[place] = ((len(records), head.created_ms), found)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return found, head
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Make many objects, all of which stay, without looking for cycles among them: that takes most of the time else."""
-    if not gc.isenabled():  # somebody else has stopped it, and lets it go on
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def nodes_of(steps: Sequence[CompiledStep], state: State | None = None) -> list[Node]:

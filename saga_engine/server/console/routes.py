@@ -159,7 +159,7 @@ class Pages(Handling):
         frame, engine, _ = await self.whole_frame(request, "resolve")
         saga_id = self.desk.saga_id(request)
         read, _ = await self.reading.saga(engine, saga_id)
-        return self.answer(request, cancel_page(frame, saga_id, asdict(read.cancel())))
+        return self.answer(request, cancel_page(frame, saga_id, asdict(await read.cancel())))
 
     async def undo(self, request: Request) -> Response:
         """What the undo of a completed saga would do now."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, SettingInvalid, ValueNotJson
+from saga_engine.execution.incoming import decoded
 from saga_engine.loggers import logger_of
-from saga_engine.plan.strict_json import require_unique
 from saga_engine.plan.values import cut
 from saga_engine.plan.wait import MAX_EVENTS
 from saga_engine.ports import Document, DocumentStore
@@ -40,7 +40,7 @@ async def receive(incoming: Incoming) -> Answer:
         )
     body = await incoming.request.body()
     event_id = verified_id(source.scheme, _secrets(source), dict(incoming.request.headers), body, source.tolerance_s)
-    payload = _decoded(body)
+    payload = await _decoded(body)
     event = source.event or at_path(payload, source.event_field)
     key = at_path(payload, source.key_field)
     if not isinstance(event, str) or not isinstance(key, str | int) or isinstance(key, bool):
@@ -61,16 +61,14 @@ def _secrets(source: Inbound) -> list[str]:
         raise RequestInvalid("this source cannot be verified now", status=503, where="path") from error
 
 
-def _decoded(body: bytes) -> Any:
+async def _decoded(body: bytes) -> Any:
     hint = "the sender must send JSON"
     try:
-        found = msgspec.json.decode(body)
-        require_unique(body)
+        return await decoded(body)
     except ValueNotJson as error:
         raise EventRefused(f"the body of the event is no JSON: {error.message}", hint=hint) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise EventRefused("the body of the event is no JSON", hint=hint) from None
-    return found
 
 
 async def make_callback(incoming: Incoming) -> Answer:
@@ -95,7 +93,7 @@ async def called_back(incoming: Incoming) -> Answer:
     token = incoming.path("token")
     tenant, saga_id, identity, step, entry = callbacks.read(token)
     body = await incoming.request.body()
-    payload = _decoded(body) if body else None
+    payload = await _decoded(body) if body else None
     engine = incoming.desk.engine_of_tenant(tenant)
     try:
         await views.require_same(engine, saga_id, identity)
