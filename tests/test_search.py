@@ -9,6 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.errors import PlanInvalid, SettingInvalid
+from saga_engine.execution.search import query_of
 from saga_engine.ports import AppendReply, Entry, Store
 from saga_engine.runtime.lost_terms import rebuild_indexes
 from saga_engine.stores import open_store
@@ -253,3 +254,11 @@ async def test_lost_terms_are_restored_in_a_cluster() -> None:
     """As on one server: a rebuild reads them from the journals, wherever the partitions lie."""
     with Cluster(debian=True, replicas=False) as cluster:
         await terms_are_restored(cluster.url)
+
+
+def test_a_search_for_more_tags_than_a_saga_can_have_is_refused() -> None:
+    """Each term is work for the store; the same tag again is one."""
+    assert len(query_of(tags=["a"] * 1_000).terms) == 1
+    assert len(query_of(tags=map(str, range(32))).terms) == 32
+    with pytest.raises(SettingInvalid, match="no saga has more than 32 tags"):
+        query_of(tags=map(str, range(33)))

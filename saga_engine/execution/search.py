@@ -58,7 +58,9 @@ def query_of(
         raise SettingInvalid(
             f"a page has 1 to {MAX_LIMIT} sagas, not {limit}", hint="ask for the next page by its cursor"
         )
-    terms = [*map(tagged, tags)]
+    terms = list(dict.fromkeys(map(tagged, tags)))
+    if len(terms) > 2 * MAX_TAGS:  # those of its plan, and its own
+        raise SettingInvalid(f"no saga has more than {2 * MAX_TAGS} tags", hint="search for fewer")
     terms += [named(name)] if name is not None else []
     terms += [calling(tool)] if tool is not None else []
     for term in terms:
