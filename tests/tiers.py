@@ -119,7 +119,7 @@ ELSEWHERE: Final = (
     Row("cli/test_worker.py", _PROCESSES, "hands_over"),
     Row("core/test_digest.py", _SAMPLE, "not another_process and not is_named"),
     Row("core/test_fingerprint.py", _PROCESSES, "not another_process"),
-    Row("core/test_fork.py", _SAMPLE, "one_owner or same_call"),
+    Row("core/test_fork.py", _SAMPLE, "one_owner or same_call or could_be_taken or needs_nothing or went_on"),
     Row("core/test_rehearsal.py", "plays every scenario", "not every_scenario"),
     Row(
         "core/test_replay.py",
@@ -161,7 +161,7 @@ ELSEWHERE: Final = (
     Row("kill/test_outages.py", _ONE_PLAN, "comes_back"),
     Row("kill/test_sealed.py", _ONE_PLAN, "without_the_key"),
     Row("kill/test_session_forks.py", _ONE_PLAN, "not killed_anywhere"),
-    Row("kill/test_sessions.py", _ONE_PLAN, "not killed_anywhere and not killed_again or kept-keyed"),
+    Row("kill/test_sessions.py", _ONE_PLAN, "not killed_anywhere and not killed_again or kept-keyed or well-bare"),
     Row("kill/test_several_events.py", _ONE_PLAN, "embedded-false or catches"),
     Row("kill/test_versions.py", "imports an older version beside this one"),
     Row("kill/test_workers.py", _ONE_PLAN, "not killed_anywhere or embedded"),

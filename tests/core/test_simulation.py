@@ -37,7 +37,7 @@ def test_seeds_reach_every_end() -> None:
     assert all(ends[status] > 25 for status in t.SAGA_FINAL), ends
 
 
-@settings(max_examples=tiers.examples(200), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dice=st.randoms(use_true_random=False), trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
 def test_every_law_holds_for_sessions(dice: random.Random, trouble: float) -> None:
     """As above, with an agent that calls, rolls back a part, goes on beside that, fails, and ends: in any order."""
