@@ -159,7 +159,7 @@ ELSEWHERE: Final = (
     Row("kill/test_matrix.py", _ONE_PLAN, "fails-keyed"),
     Row("kill/test_matrix_elsewhere.py", _CLUSTERS),
     Row("kill/test_outages.py", _ONE_PLAN, "comes_back"),
-    Row("kill/test_sealed.py", _ONE_PLAN, "without_the_key or store[embedded-keyed"),
+    Row("kill/test_sealed.py", _ONE_PLAN, "without_the_key"),
     Row("kill/test_session_forks.py", _ONE_PLAN, "not killed_anywhere or fails-bare"),
     Row("kill/test_sessions.py", _ONE_PLAN, "not killed_anywhere and not killed_again or kept-keyed or well-bare"),
     Row("kill/test_several_events.py", _ONE_PLAN, "embedded-false or catches"),
