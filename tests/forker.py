@@ -146,6 +146,7 @@ def preload() -> None:
     """Import what the commands import. It starts no thread: a fork copies only one."""
     import saga_engine
 
+    gc.disable()  # nothing of what is imported is garbage
     for room in pkgutil.iter_modules(saga_engine.__path__, "saga_engine."):
         if room.name.rpartition(".")[2] in NOT_PRELOADED:
             continue
@@ -155,6 +156,7 @@ def preload() -> None:
     importlib.import_module("saga_engine.cli").built()
     gc.collect()
     gc.freeze()  # the objects so far are shared with the children, and stay so
+    gc.enable()
 
 
 class Server:
