@@ -230,6 +230,7 @@ class Store(Protocol):
     async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
         """Release the saga, if ``epoch`` is still its epoch; it needs a worker at ``due_ms``, as in ``Entry``.
 
+        -1: it stays queued as it is: others may have to be told what follows from its end.
         Idempotent.
         """
 

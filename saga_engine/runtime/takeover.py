@@ -59,6 +59,8 @@ _RENEWED_S = 0.25
 _RETRY_REFUSED_MS = (5_000, 600_000)
 #: When the next saga that may have ended its owners is offered again, while another one is tried here.
 _NEXT_SUSPECT_MS = 500
+#: Of a saga that has ended: others may still have to be told what follows.
+_AS_QUEUED = -1
 #: For a longer wait for a timer, a saga from the queue returns there.
 _REST_MS = 2_000
 _ENDS = frozenset({SagaCompleted, SagaCompensated, SagaWaived})
@@ -240,7 +242,8 @@ class TakeOver:
                 self.rests_on(state)
                 return await self._leave(state, acquired.epoch, state.binding_deadline or 0)
             if state.status in t.SAGA_FINAL:
-                return await self._leave(state, acquired.epoch, 0)
+                await self.store.release(saga_id, acquired.epoch, _AS_QUEUED)
+                return SagaResult(state)
             self.observers.taken_over(state, records)
             return self._continue(saga, state, acquired, performer)
         except Exception as error:
@@ -262,7 +265,7 @@ class TakeOver:
             state = state_of(await read_records(self.store, saga_id))
             record = make(state)
             if record is None:
-                await self._leave(state, acquired.epoch, 0)
+                await self.store.release(saga_id, acquired.epoch, _AS_QUEUED)
                 return
             entry = Entry(
                 saga_id=saga_id,

@@ -233,6 +233,18 @@ class _Waiting:
         await store.release("s1", taken.epoch, 0)
         assert (await ask(store)).next_due_ms is None
 
+    async def test_what_has_ended_and_is_to_be_told_stays_whoever_acquires_it(self, store: Store) -> None:
+        """A fork or an undo takes it, and releases it as it was queued: a worker tells what follows, later."""
+        await own(store, "s1")
+        await append(store, "A", Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, due_ms=1))
+        acquired = await store.acquire("s1", "A")
+        assert isinstance(acquired, Acquired)
+        assert list((await ask(store)).sagas) == []
+        await store.release("s1", acquired.epoch, -1)
+        assert (await ask(store)).next_due_ms is not None
+        await store.release("s1", acquired.epoch, 0)
+        assert (await ask(store)).next_due_ms is None
+
     async def test_whoever_acquires_it_takes_it_out(self, store: Store) -> None:
         """A saga with an owner is not offered to anybody; once released, it is queued again."""
         await queue(store, "s1")

@@ -126,7 +126,7 @@ async def _pay(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return {"late": (await coordinator.wait(saga_id)).to_dict() if saga_id else None}
 
 
-async def _wait_longer(coordinator: Coordinator) -> None:
+async def wait_longer(coordinator: Coordinator) -> None:
     """The time of each wait is over for this process. It has a lease, whose begin would set its clock."""
     await coordinator.supervisor.lease()
     clock = coordinator.supervisor.clock
@@ -136,7 +136,7 @@ async def _wait_longer(coordinator: Coordinator) -> None:
 async def _answer(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     """An answer comes while the step waits, and the owner of the saga finds that the time is over."""
     await _send(coordinator, case)
-    await _wait_longer(coordinator)
+    await wait_longer(coordinator)
     await coordinator.resume(case["saga_id"])
     await _look_after(coordinator)
     return {}
@@ -156,7 +156,7 @@ async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     An answer that is durable is repeated only after that (``unrepeated``): who repeats it may bring it to its saga.
     """
     if case.get("moment"):
-        await _wait_longer(coordinator)
+        await wait_longer(coordinator)
     try:
         await coordinator.resume(case["saga_id"])
     except SagaNotFound:

@@ -48,6 +48,14 @@ async def ticket_runs_out(url: str, resource: str, saga_id: str) -> None:
                 await store._plain("ZADD", alive, "1", ticket)
 
 
+async def due_now(url: str, saga_id: str) -> bool:
+    """The time of a saga in the queue has come, as if it had passed. False: it is not in the queue."""
+    async with opened(url) as store:
+        queue = store._key("head", saga_id).removesuffix(f"head:{saga_id}") + "due"
+        await store._plain("ZADD", queue, "XX", "1", saga_id)
+        return await store._plain("ZSCORE", queue, saga_id) is not None
+
+
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[RedisStore]:
     """A store to look at a saga with, beside those who drive it."""

@@ -30,6 +30,7 @@ from tests.kill import (
     purge_child,
     session_child,
     several_child,
+    told_child,
     worker_child,
 )
 
@@ -46,6 +47,7 @@ _PLAYERS = {
     "several": several_child.main,
     "purge": purge_child.main,
     "erase": erase_child.main,
+    "told": told_child.main,
 }
 
 

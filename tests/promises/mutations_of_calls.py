@@ -362,6 +362,16 @@ OF_CALLS = [
         hangs=True,
     ),
     Mutation(
+        "tests/kill/test_told.py::test_a_parent_hears_the_end_of_a_child_whose_process_is_killed_before_it_tells",
+        "who undoes a saga that has ended takes it out of the queue, and its parent hears nothing",
+        (
+            (
+                "redis.call('ZADD', tag .. 'due', 'XX', now_ms() + ANOTHER_MS, id)",
+                "redis.call('ZREM', tag .. 'due', id)",
+            ),
+        ),
+    ),
+    Mutation(
         "tests/test_late_events.py::test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded",
         "what came for a wait that a saga never began is only kept",
         (("        for spot, left in past:\n", "        for spot, left in ():\n"),),

@@ -5,9 +5,13 @@
 -- Reply {1, epoch, seq, message...} taken; {0, owner, ttl} held by another; {-1} no such saga; {-2} our lease has
 --       ended; {-3} its head is damaged
 --
--- LAW  Each success makes a new, greater epoch, so a repeat after a lost reply merely makes one more.
+-- LAWS
+-- 1. Each success makes a new, greater epoch, so a repeat after a lost reply merely makes one more.
+-- 2. A saga that has ended and is queued, because others are to be told what follows, stays in the queue, for later: a
+--    fork or an undo that takes it may die as well.
 
 local journal, head = KEYS[1], KEYS[2]
+local ANOTHER_MS = 10 * 1000
 local owner, dead_owner = ARGV[1], ARGV[2]
 local tag, id = parts(head)
 
@@ -29,7 +33,11 @@ if holder ~= '' and holder ~= owner then
 end
 redis.call('HSET', head, 'owner', owner)
 redis.call('HDEL', head, 'idle')
-redis.call('ZREM', tag .. 'due', id)
+if FINAL[status] then
+  redis.call('ZADD', tag .. 'due', 'XX', now_ms() + ANOTHER_MS, id)
+else
+  redis.call('ZREM', tag .. 'due', id)
+end
 local reply = {1, redis.call('HINCRBY', head, 'epoch', 1), redis.call('LLEN', journal)}
 for _, message in ipairs(redis.call('LRANGE', tag .. 'messages:' .. id, 0, -1)) do
   reply[#reply + 1] = message

@@ -1,7 +1,7 @@
 -- Release a saga, if the epoch is still its epoch. A repeat changes nothing.
 --
 -- KEYS  head
--- ARGV  epoch, due_ms: when it needs a worker (0: never)
+-- ARGV  epoch, due_ms: when it needs a worker (0: never, -1: as it is queued)
 --
 -- LAWS
 -- 1. A saga that has ended and was queued, because others are to be told what follows, is taken out of the queue.
@@ -23,11 +23,11 @@ if found[1] == ARGV[1] and found[2] ~= '' then
     wait_for_worker(tag, id, due_ms, now)
   else
     redis.call('HSET', KEYS[1], 'idle', '1') -- on purpose: `sweep` does not count it as orphaned
-    if FINAL[found[3]] then
+    if FINAL[found[3]] and due_ms == 0 then
       redis.call('ZREM', tag .. 'due', id)
     end
   end
-elseif found[1] == ARGV[1] and FINAL[found[3]] then
+elseif found[1] == ARGV[1] and FINAL[found[3]] and tonumber(ARGV[2]) == 0 then
   local tag, id = parts(KEYS[1])
   redis.call('ZREM', tag .. 'due', id)
 end
