@@ -174,6 +174,8 @@ class _Drawing:
         for at in range(dice.choice((0, 0, 0, 0, 1, 1, 1, 2))):
             self._add_builtin(steps, at, graph=graph, fails=pivot is None)
         if pivot is None and self._happens(12):
+            self._take_back(steps, graph=graph)
+        if pivot is None and self._happens(12):
             self.add_list(steps, 0, graph=graph)
         body: Plan = {"steps": steps}
         if self._happens(12):
@@ -256,6 +258,24 @@ class _Drawing:
             step["rollback"] = {"tool": f"undo_{dice.choice(('keyed', 'probed'))}", "params": params}
             step["rollback"] |= self._patience(params["luck"])
         self._insert(steps, step, dice.randint(0, len(steps)), graph=graph)
+
+    def _take_back(self, steps: list[dict[str, Any]], *, graph: bool) -> None:
+        """A step that takes an earlier one back, with what the engine would call the undo with: it is that undo."""
+        sure = ("fallback", "when", "failed_when", "on_error")
+        found = [
+            at
+            for at, step in enumerate(steps)
+            if step.get("rollback", {}).get("tool", "").startswith("undo_")
+            and "tool" in step
+            and "then" not in step["rollback"]
+            and not any(word in step for word in sure)
+        ]
+        if not found:
+            return
+        at = self._dice.choice(found)
+        undo = steps[at]["rollback"]
+        step = {"step_id": "t0", "kind": "irreversible", **undo, "params": dict(undo["params"])}
+        self._insert(steps, step, at + 1, graph=graph)
 
     def _awaited(self) -> dict[str, Any]:
         """What a step waits for: one event, the first of several, or all of them."""

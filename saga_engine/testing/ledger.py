@@ -349,7 +349,8 @@ def _passed(body: Mapping[str, Any], step: Mapping[str, Any], listed: Sequence[s
     """Whether a saga may complete although this step did not happen, or was undone."""
     if body.get("session"):  # its agent knows, and has dealt with it
         return step["status"] in (t.FAILED, t.BLOCKED, t.COMPENSATED, t.SKIPPED)
-    return bool(step.get("dropped") or {"skipped", "continued"} & set(listed))  # the plan's conditions allow it
+    allowed = step.get("dropped") or {"skipped", "continued"} & set(listed)  # by the plan's conditions
+    return bool(allowed or "undone_by" in step)  # or another step of the plan has taken it back
 
 
 def _keys(lines: Sequence[Line]) -> Iterator[str]:

@@ -22,7 +22,4 @@ AHEAD_MUTANTS: dict[str, Mutant] = {
     "what has passed others is in nobody's way": rewrite(
         ("following.undo_waits = (following.undo_waits or 0) + len(passed)", "pass")
     ),
-    "an undo goes ahead of one that is being made": rewrite(
-        ("if state.status == t.ESCALATED or state.undo_ready or _is_one_under_way(state):", "if False:")
-    ),
 }

@@ -128,8 +128,12 @@ def _reverse_order(plan: str, told: dict[str, Any], lines: Sequence[Line]) -> It
     """
     if plan in ("graph", "lanes") or any(direction == "compensate" for _, direction in asked(told["history"])):
         return
-    did = [line.step_id for line in lines if line.what == "applied" and line.direction == "forward"]
-    undid = [line.step_id for line in lines if line.what == "applied" and line.direction == "compensate"]
+    applied = [line for line in lines if line.what == "applied"]
+    did = [line.step_id for line in applied if line.direction == "forward" and not line.undoes]
+    made = {line.key: line.step_id for line in applied if line.direction == "forward"}
+    undid = [
+        made.get(line.undoes, line.step_id) for line in applied if line.direction == "compensate" or line.undoes in made
+    ]
     if undid and undid != did[::-1]:
         yield f"done {did}, undone {undid}"
 

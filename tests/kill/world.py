@@ -186,7 +186,10 @@ LISTS: dict[str, dict[str, Any]] = {
 }
 #: A plan with a call that raises after its effect, for tools with a key or a probe.
 RAISING: dict[str, dict[str, Any]] = {"raises": {"steps": [step(1), step(2, "crack"), step(3, "fail")]}}
-ALL = {**PLANS, **LISTS, **RAISING}
+#: A plan that takes a call back itself, and then turns: its step is the undo of that call, and the engine makes no other.
+BACK = {"step_id": 3, "tool": "cancel", "params": {"ref": "$output.step_2.ref"}, "kind": "irreversible"}
+TAKING: dict[str, dict[str, Any]] = {"takes back": {"steps": [step(1), step(2), BACK, step(4, "fail")]}}
+ALL = {**PLANS, **LISTS, **RAISING, **TAKING}
 #: How each plan ends if nobody has to be asked.
 ENDS = {
     "succeeds": "COMPLETED",
@@ -195,4 +198,5 @@ ENDS = {
     "list": "COMPENSATED",
     "lanes": "COMPLETED",
     "raises": "COMPENSATED",
+    "takes back": "COMPENSATED",
 }

@@ -289,8 +289,10 @@ class Player:
         await self._shown(process, process.coordinator.resolve(saga_id, step, decision, **pairs))
 
     async def _do_event(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
-        """``event NAME KEY key=value…``: an event arrives from outside."""
-        await process.coordinator.send_event(given[0], given[1], read.pairs)
+        """``event NAME KEY key=value…``: an event arrives from outside; if it is late, its saga is shown."""
+        receipt = await process.coordinator.send_event(given[0], given[1], read.pairs)
+        if receipt.late_saga:
+            await self._shown(process, process.coordinator.wait(receipt.late_saga))
 
     async def _do_cancel(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``cancel SAGA [post]``: with ``post`` the saga is not waited for."""
