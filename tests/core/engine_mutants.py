@@ -329,6 +329,9 @@ WAITING_MUTANTS: dict[str, Mutant] = {
             "token=late_token(state.seed, str(state.epoch), step.key),",
         )
     ),
+    "what came for a wait that never begins is nobody's": rewrite(
+        ("if step.builtin != KIND or at.begun or at.settled or at.status != SKIPPED:", "if True:")
+    ),
     "a sleep ends early": rewrite(("open_wait.due <= now", "True")),
     "only an operator moves a saga that waits": rewrite((" or state.waits:", ":")),
     "a saga that waits has no deadline": rewrite(

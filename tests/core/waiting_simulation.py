@@ -9,6 +9,7 @@ from saga_engine.core import late_events
 from saga_engine.core import records as r
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
+from saga_engine.core.steps import wait as wait_steps
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
@@ -196,6 +197,7 @@ class WaitingSimulation(Simulation):
         if state.waits:
             raise Violation("the saga has ended, and a step still waits")
         self._check_late(state, ended, taken)
+        self._check_dispositions(state)
         self._check_statuses(state)
 
     def _check_late(self, state: State, ended: set[str], taken: list[str]) -> None:
@@ -215,6 +217,28 @@ class WaitingSimulation(Simulation):
                 raise Violation(f"the event {event} of {key} is given back by {len(sagas)} sagas")
             if event in taken and key in by_event:
                 raise Violation(f"the event {event} was in time for {key}, and was given back")
+
+    def _check_dispositions(self, state: State) -> None:
+        """What came for a wait of a saga that turned is used, or an operator knew of it, or it is for ``on_late``.
+
+        Whether the wait had begun makes no difference: what came early, for one that never begins, is no less money.
+        """
+        if not state.backward:
+            return
+        settled = {
+            record.step
+            for record in self.journalled()
+            if getattr(record, "via", "") == "event" or isinstance(record, r.QuestionResolved)
+        }
+        past = {index for index, _ in wait_steps.never_begun(state)}
+        dropped = {key for added in state.added for key in added.addition.dropped}
+        for step in state.plan.steps:
+            fits = [event for event in self.held.get(step.key, ()) if "ref" in (event.output or ())]
+            if step.late is None or not fits or step.key in settled or step.key in dropped:
+                continue
+            over = state.steps[step.index].begun or step.index in past
+            if not over or late_events.late_call(state, step.index) is None:
+                raise Violation(f"{step.key} never took {fits[0].id}, the saga turned, and nobody hears of it")
 
     def _check_statuses(self, state: State) -> None:
         for step in state.steps:
