@@ -1,7 +1,7 @@
 """A saga has ended, and its process is killed before it told those who wait for that: they hear it all the same.
 
-Nobody else looks at a saga that has ended: it stands in the queue until somebody has told. An undo that takes it in
-between, and may be killed as well, leaves it there.
+Nobody else looks at a child that has ended: it stands in the queue until somebody has told. An undo that takes it in
+between, and may be killed as well, leaves it there. An event that the store holds stands in a queue of its own.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Stage:
     def run(self, part: str, **more: Any) -> Any:
         return self.processes.run(part, player="told", **{**self.place.told, **more})
 
-    async def taken(self, saga_id: str, taker: str) -> None:
-        """Somebody undoes the saga that has ended, and perhaps dies; its time in the queue comes."""
+    async def taken(self, saga_id: str, taker: str) -> bool:
+        """Somebody undoes the saga that has ended, and perhaps dies; its time in the queue comes, if it is there."""
         if taker:
             ended = self.run("undo", of=saga_id, fault=taker if ":" in taker else "")
             assert ended.killed == (":" in taker), ended.told
         async with opened(self.place.url) as store:
             if (await store.head(saga_id)).owner:
                 await lease_runs_out(self.place.url, saga_id)
-        assert await due_now(self.place.url, saga_id), "nobody would look for it any more"
+        return await due_now(self.place.url, saga_id)
 
 
 @pytest.mark.parametrize("taker", TAKERS)
@@ -57,7 +57,7 @@ async def test_a_parent_hears_the_end_of_a_child_whose_process_is_killed_before_
     assert stage.run("submit", plan=PARENT, ends=[parent], fault="post:1:before").killed
     async with opened(stage.place.url) as store:
         assert ((await store.head(child)).status, (await store.head(parent)).owner) == ("COMPLETED", "")
-    await stage.taken(child, taker)
+    assert await stage.taken(child, taker), "nobody would look for it any more"
     records = stage.run("work", ends=[parent]).told["history"][parent]
     assert [record["status"] for record in records if record["k"] == "ChildEnded"] == ["COMPLETED"]
     assert records[-1]["k"] == "SagaCompleted"
