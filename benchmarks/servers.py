@@ -99,7 +99,7 @@ def valkey(data: Path) -> Iterator[dict[str, Any]]:
     log = data / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=as_embedded()
         )
     try:
         _wait_for(sockets / "s", server, log)
@@ -140,7 +140,10 @@ def cluster(data: Path, shards: int) -> Iterator[dict[str, Any]]:
             command = [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
             log = place / "server.log"
             with log.open("wb") as output:
-                nodes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+                node = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=as_embedded()
+                )
+            nodes.append(node)
             _wait_for(place / "s", nodes[-1], log)
         clients = [Redis(port=port) for port in ports]
         for at, client in enumerate(clients):
@@ -177,6 +180,13 @@ def free_ports(count: int) -> list[int]:
         if port not in found:
             found.append(port)
     return found
+
+
+def as_embedded() -> dict[str, str]:
+    """The environment of a server: with the allocator that the engine gives its own."""
+    from saga_engine.stores.server_binary import allocator, preloaded
+
+    return {**os.environ, **preloaded(allocator())}
 
 
 def _wait_for(path: Path, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -30,10 +30,10 @@ class Seen(NamedTuple):
 
 
 def program(url: str = "") -> dict[str, Any] | None:
-    """The program of the embedded store's server: where it is, where it comes from, its version and age."""
+    """The program of the embedded store's server: where it is and comes from, its version and age, its allocator."""
     from saga_engine.errors import SagaError
     from saga_engine.ports.machine_clock import machine_clock
-    from saga_engine.stores.server_binary import supply, version_of
+    from saga_engine.stores.server_binary import allocator, supply, version_of
 
     try:
         found = supply(dict(parse_qsl(url.partition("?")[2])).get("server", ""))
@@ -46,6 +46,7 @@ def program(url: str = "") -> dict[str, Any] | None:
         "from": found.origin,
         "version": ".".join(map(str, version)) or None,
         "age_days": days,
+        "allocator": None if (library := allocator()) is None else str(library),
     }
 
 

@@ -40,7 +40,7 @@ from saga_engine.errors import StoreUnavailable
 from saga_engine.loggers import logger_of
 from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
 from saga_engine.stores.connection import Connector, RedisConnection, connection_options, open_connection, pack
-from saga_engine.stores.server_binary import supply
+from saga_engine.stores.server_binary import allocator, preloaded, supply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -370,7 +370,8 @@ def server_command(binary: Path, path: str, data: Path, log: Path, pid: Path, *,
 
 def server_environment() -> dict[str, str]:
     """The part of this process's environment that a server gets."""
-    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return environment | preloaded(allocator())
 
 
 def _lock(path: Path) -> int | None:

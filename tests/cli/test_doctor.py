@@ -47,10 +47,11 @@ def test_a_healthy_folder(cli, book):
     }
     assert "book" in {tool["name"] for tool in ran.json["tools"]}
     serving = ran.json["installation"]["server"]
-    assert serving.keys() == {"path", "from", "version", "age_days"}
+    assert serving.keys() == {"path", "from", "version", "age_days", "allocator"}
     told = cli("doctor")
     assert told.code == 0
     assert f"{serving['version']}, {serving['age_days']} days old, from {serving['from']}" in told.out
+    assert (serving["allocator"] or "it needs a quarter less CPU") in told.out
 
 
 def test_secrets_that_the_environment_lacks_are_a_finding(cli):

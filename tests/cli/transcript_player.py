@@ -135,7 +135,13 @@ class Player:
         patch.setattr(times, "duration", lambda ms: "7 ms" if 0 <= ms < 300_000 else real(ms))
         patch.setattr(times, "ago", lambda _at, _now: "5 s ago")
         installed = {"python": "3.11.9", "platform": "Linux", "executable": "/usr/bin/python3", "graphviz": None}
-        serving = {"path": "/usr/bin/valkey-server", "from": "PATH", "version": "9.9.9", "age_days": 7}
+        serving = {
+            "path": "/usr/bin/valkey-server",
+            "from": "PATH",
+            "version": "9.9.9",
+            "age_days": 7,
+            "allocator": None,
+        }
         found = doctor._installation
         patch.setattr(doctor_state, "program", lambda _: serving)
         patch.setattr(version, "installed", lambda _: "1.2.3")

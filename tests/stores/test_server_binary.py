@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from saga_engine.stores import open_store, server_binary
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    server_binary.supply.cache_clear()
+    for found in (server_binary.supply, server_binary.allocator):
+        found.cache_clear()
     yield
-    server_binary.supply.cache_clear()
+    for found in (server_binary.supply, server_binary.allocator):
+        found.cache_clear()
 
 
 def program(path: Path, says: str) -> Path:
@@ -90,3 +94,38 @@ def test_what_is_too_old_serves_nobody(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(StoreUrlInvalid) as caught:
         server_binary.supply()
     assert "7.2 or newer" in (caught.value.hint or "")
+
+
+def loaded(folder: Path) -> str:
+    """What the server of a folder has in its memory."""
+    pid = json.loads((folder / "server.json").read_text())["pid"]
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.skipif(server_binary.allocator() is None, reason="needs libjemalloc.so.2 (Debian: libjemalloc2)")
+@pytest.mark.parametrize("chosen", [None, ""])
+async def test_a_server_gets_this_machines_jemalloc_unless_somebody_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    """It is found and loaded. ``LD_PRELOAD``, also an empty one, is somebody's own choice."""
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("LD_PRELOAD", chosen)
+    store = open_store(f"embedded://{tmp_path / 's'}?server=wheel")
+    try:
+        await store.messages("nobody")
+        assert ("libjemalloc" in loaded(tmp_path / "s")) == (chosen is None)
+    finally:
+        await store.close()
+
+
+def test_a_machine_without_jemalloc_runs_the_server_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is preloaded then, and elsewhere than on Linux it is not looked for."""
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    assert server_binary.allocator() is None
+    server_binary.allocator.cache_clear()
+    monkeypatch.undo()
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert server_binary.preloaded(server_binary.allocator()) == {}
