@@ -531,9 +531,7 @@ def _text(body: dict[str, Any]) -> str:
     if serving is not None and body["store"] is not None and str(body["store"]["url"]).startswith("embedded://"):
         known = f"{serving['version'] or 'of an unknown version'}, {serving['age_days']} days old"
         rows.append(["its server", serving["path"], f"{known}, from {serving['from']}"])
-        less = (
-            "" if serving["allocator"] else "with jemalloc (Debian: libjemalloc2) it needs a quarter less CPU"
-        )
+        less = "" if serving["allocator"] else "with jemalloc (Debian: libjemalloc2) it needs a quarter less CPU"
         rows.append(["its allocator", serving["allocator"] or "the server's own", less])
     rows += [["tool", tool["name"], tool["effect"]] for tool in body["tools"]]
     if body["policy"] is not None:
