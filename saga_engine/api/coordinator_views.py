@@ -13,7 +13,7 @@ from saga_engine.execution.owner import is_owned
 from saga_engine.execution.result import SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.ports import Load, Store
-from saga_engine.runtime.journal import look, shown_records
+from saga_engine.runtime.journal import shown, shown_records
 from saga_engine.runtime.record_stream import follow
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.tools.registry import ToolRegistry
@@ -45,7 +45,7 @@ class Views:
         Without ``full``, outputs over 31 KiB are in their cut form and are not fetched. Raises ``SagaNotFound``, and
         ``JournalUnreadable`` if a large value that is needed is missing.
         """
-        return SagaResult(await look(self.store, saga_id, full=full), full=full)
+        return await shown(self.store, saga_id, full=full)
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
         """The saga's records as plain JSON, each with its ``seq``.

@@ -49,6 +49,7 @@ from saga_engine.core.fold import begin, state_of
 from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord
+from saga_engine.core.report import answers
 from saga_engine.core.submission import Submission
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
 from saga_engine.execution.clock import StoreClock
@@ -435,7 +436,7 @@ class TemporalCoordinator(Unsupported):
             for (key, direction), why in ({} if page is None else page.waits).items():
                 if (state.plan.by_key.get(key), direction) in state.in_flight:
                     state.steps[state.plan.by_key[key]].call(direction).error = why
-        return SagaResult(state, full=full)
+        return SagaResult(state, full=full, answers=answers(state, records))
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
         """The saga's records as plain JSON, each with its ``seq``; see ``Coordinator.history``."""

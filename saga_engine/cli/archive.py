@@ -88,6 +88,7 @@ def show_archived(
     """
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document, note, shown
+    from saga_engine.core.report import answers
     from saga_engine.execution.result import SagaResult
     from saga_engine.runtime.archived import found, opened
 
@@ -101,7 +102,8 @@ def show_archived(
     if history:
         _tell_history(archived, full=full, as_json=as_json)
     else:
-        body = SagaResult(archived.state, full=full).to_dict(full=full)
+        said = answers(archived.state, [entry.record for entry in archived.trace.entries])
+        body = SagaResult(archived.state, full=full, answers=said).to_dict(full=full)
         if as_json:
             document(body | {"file": str(path)})
         else:

@@ -239,7 +239,8 @@ def _steps(head: Head, summary: dict[str, Any]) -> str:
     if summary.get("session") and head.status in ("PENDING", "RUNNING"):
         return ""  # a session grows without a change of status
     total = str(summary.get("steps", ""))
-    return f"{summary.get('done', '?')}/{total}" if head.status in ("COMPLETED", "ESCALATED") else total
+    known = head.status not in _MOVING
+    return f"{summary.get('done', '?')}/{total}" if known else total
 
 
 def _about(head: Head, summary: dict[str, Any]) -> str:

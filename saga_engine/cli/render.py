@@ -53,7 +53,7 @@ def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = Fal
     lines += call_lines(body, full=full)
     lines += _outputs(body, full=full)
     report = _report(body)
-    return [*lines, *([""] if report else []), *report, *_questions(body, settings)]
+    return [*lines, *([""] if report else []), *report, *_answers(body), *_questions(body, settings)]
 
 
 def summary_lines(body: Mapping[str, Any], settings: Settings, *, unread: bool = False) -> list[str]:
@@ -95,14 +95,25 @@ def _standing(body: Mapping[str, Any]) -> str:
 
     A step that only reads or computes has none.
     """
-    report, steps = body["report"], [step for step in body["steps"] if step["kind"] not in ("finally", "read")]
-    left = {str(step_id) for name in ("failed", "left_in_place") for step_id in report[name]}
-    doubtful = {str(step_id) for step_id in report["unresolved"]}
-    stands = {str(step["step_id"]) for step in steps if step["status"] == "SUCCEEDED"} | left
-    may = len(doubtful - stands)
-    if not steps:
+    counts = body["counts"]
+    if not counts["steps"]:
         return "no step changes anything"
-    return f"{len(stands)} of {len(steps)} steps in effect" + (f", {may} in doubt" if may else "")
+    may = f", {counts['in_doubt']} in doubt" if counts["in_doubt"] else ""
+    return f"{counts['in_effect']} of {counts['steps']} steps in effect{may}"
+
+
+def _answers(body: Mapping[str, Any]) -> list[str]:
+    """Who answered which question, and with which note."""
+    answers = body.get("answers", ())
+    lines = [""] if answers else []
+    for each in answers[:_MAX_LISTED]:
+        about = f"step {shown(each['step_id'], 64)}: {shown(each['kind'])}"
+        by = f" by {shown(each['by'], 128)}" if each["by"] else ""
+        note = f": {shown(each['note'], _REASON_CHARS)}" if each["note"] else ""
+        lines.append(f"answered: {about}: {shown(each['decision'], 100)}{by}, {times.local(each['at_ms'])}{note}")
+    return lines + (
+        [f"  and {len(answers) - _MAX_LISTED} more; --json has them all"] if len(answers) > _MAX_LISTED else []
+    )
 
 
 _STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")

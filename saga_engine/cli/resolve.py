@@ -68,6 +68,9 @@ def resolve(
 ) -> int:
     """Answer an open question of a saga. The saga then continues here, unless a live process runs it (exit code 8).
 
+    Without a DECISION the question and what follows from each answer are shown, and nothing is answered; then --output,
+    --expect, --by and --note are refused.
+
     The answer is recorded first. Without tools it is only recorded (exit code 8), and a worker or `saga resume` acts
     on it. The same answer again is no conflict; a different one is refused (exit code 6). With --expect it is refused
     if other effects follow by now than those that `saga inbox` showed. To repeat a call in doubt whose tool honours
@@ -87,6 +90,7 @@ def resolve(
     from saga_engine.cli.temporal import settings_there
 
     if decision is None:
+        _refuse_idle({"--output": output, "--expect": expect, "--by": by, "--note": note})
         return _show(settings_there(runtime, task_queue, store, tools), saga_id, step, as_json=as_json)
     chosen, value = decision, output_value(output)
 
@@ -98,6 +102,17 @@ def resolve(
 
     settings = settings_there(runtime, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)
+
+
+def _refuse_idle(given: dict[str, str | None]) -> None:
+    """Without a decision nothing is answered, so an option that belongs to an answer is a mistake."""
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "it belongs to an answer, and no DECISION is given: without one the question and what follows from each"
+                " answer are shown",
+                param_hint=name,
+            )
 
 
 def _show(settings: Settings, saga_id: str, step: str, *, as_json: bool) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
@@ -27,6 +28,9 @@ from saga_engine.core.state_values import (
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep
 from saga_engine.plan.undo_calls import undo_call, undo_places
+
+#: The decision that a view shows of a question that nobody answered in time.
+EXPIRED: Final = "expired"
 
 #: By step id and direction: the steps whose outputs are bound to in the params that are shown.
 Sources = Mapping[tuple[int | str, Direction], AbstractSet[str]]
@@ -54,6 +58,7 @@ def _masked(state: State) -> dict[str, Any]:
         "started_ms": state.started_at,
         "ended_ms": state.ended_at or None,
         "steps": [_step(state, compiled) for compiled in state.plan.steps],
+        "counts": counts(state)._asdict(),
         "report": report(state),
         "error": failure(state),
         "questions": questions(state),
@@ -176,6 +181,34 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     if state.ending is not None:
         shown["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
     return {**shown, "clean": clean}
+
+
+class Counts(NamedTuple):
+    """Of the steps that can leave an effect: how many there are, of how many it stands, and how many are in doubt."""
+
+    steps: int
+    in_effect: int
+    in_doubt: int
+
+
+def counts(state: State) -> Counts:
+    """The one count of a saga's steps, for every view. Reads, undos and ``finally`` leave no effect.
+
+    The effect of a step whose undo failed or is not made stands; that of another saga is counted there.
+    """
+    steps = in_effect = in_doubt = 0
+    for compiled, step in zip(state.plan.steps, state.steps, strict=True):
+        if compiled.kind in ("finally", "read") or step.undoes >= 0:
+            continue
+        steps += 1
+        if step.status == t.PENDING:
+            continue
+        bucket = _bucket(state, compiled, step, state.status)
+        if bucket in ("failed", "left_in_place") or (step.status == t.SUCCEEDED and state.owns(compiled.index)):
+            in_effect += 1
+        elif bucket == "unresolved":
+            in_doubt += 1
+    return Counts(steps, in_effect, in_doubt)
 
 
 def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) -> str | None:
@@ -313,7 +346,7 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
             "output": None,
         }
         if made is not None:
-            body |= {"attempts": made.attempts, "ended_ms": made.ended_at, "error": error_dict(made.error)}
+            body |= {"attempts": made.attempts, "ended_ms": made.ended_at}
             body |= _output(made.output)
             if made.via != "call":
                 body["via"] = made.via
@@ -378,9 +411,10 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
     next attempt, null as long as no call is over.
     """
     attempts = call.attempt - call.not_made
+    error = None if _over(state.steps[index], direction) else call.error  # that of an earlier attempt: see the history
     body: dict[str, Any] = {
         "attempts": attempts,
-        "error": error_dict(call.error),
+        "error": error_dict(error),
         "started_ms": call.first_at or None,
         "ended_ms": call.ended_at or None,
         "took_ms": call.spent_ms if attempts and (call.spent_ms or not call.called_at) else None,
@@ -390,9 +424,14 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
     due_ms = state.waiting.get((index, direction))
     if due_ms is not None:
         body["next_try_ms"] = due_ms
-    if call.error is not None and call.error.traceback is not None:
-        body["traceback"] = call.error.traceback
+    if error is not None and error.traceback is not None:
+        body["traceback"] = error.traceback
     return body
+
+
+def _over(step: StepState, direction: Direction) -> bool:
+    """Whether a call happened, so that no error is left of it."""
+    return step.effect is not None if direction == FORWARD else step.status == t.COMPENSATED
 
 
 def _made(call: CompiledRollback, state: State) -> Mapping[str, Any] | None:
@@ -406,8 +445,8 @@ def _made(call: CompiledRollback, state: State) -> Mapping[str, Any] | None:
 
 def summary(state: State) -> dict[str, Any]:
     """The line that ``saga list`` shows, stored in the saga's head so that a listing reads no journal."""
-    steps = len(state.plan.steps) if state.ending is None else state.ending.first
-    body: dict[str, Any] = {"steps": steps, "done": steps - state.remaining - state.passed}
+    counted = counts(state)
+    body: dict[str, Any] = {"steps": counted.steps, "done": counted.in_effect}
     if state.session:
         body["session"] = True
     if state.plan.goal:
@@ -456,3 +495,35 @@ def summary(state: State) -> dict[str, Any]:
 
 def _cut(reason: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value[:200] if isinstance(value, str) else value for name, value in reason.items()}
+
+
+def answers(state: State, records: Sequence[r.AnyRecord]) -> list[dict[str, Any]]:
+    """The answers in a journal, in their order; ``state`` is what the records make.
+
+    ``decision``: ``expired`` if nobody answered in time. What is sensitive is masked.
+    """
+    found: list[dict[str, Any]] = []
+    kinds: dict[str, str] = {}
+    mask = None
+    for record in records:
+        if isinstance(record, r.StepEscalated | r.SessionKept):
+            kinds[record.question] = record.kind
+        if not isinstance(record, r.QuestionResolved | r.ApprovalExpired):
+            continue
+        index = state.plan.by_key.get(record.step)
+        said: dict[str, Any] = {
+            "question_id": record.question,
+            "step_id": record.step if index is None else state.plan.steps[index].step_id,
+            "kind": kinds.get(record.question, ""),
+            "decision": EXPIRED,
+            "by": "",
+            "note": "",
+            "at_ms": record.at,
+        }
+        if isinstance(record, r.QuestionResolved):
+            said |= {"decision": record.decision, "by": record.by, "note": record.note}
+        mask = mask or (mask_of(state) if state.sensitive else None)
+        found.append(
+            said if mask is None else said | {name: mask.value(said[name]) for name in ("by", "note", "decision")}
+        )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,13 +25,15 @@ class SagaResult:
     over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
     """
 
-    __slots__ = ("_body", "_full", "_sources", "_state", "_steps", "saga_id", "status")
+    __slots__ = ("_answers", "_body", "_full", "_sources", "_state", "_steps", "saga_id", "status")
 
-    def __init__(self, state: State, *, full: bool = True) -> None:
+    def __init__(self, state: State, *, full: bool = True, answers: Sequence[Mapping[str, Any]] = ()) -> None:
         self.saga_id = state.saga_id
         self.status = state.status
         self._state: State | None = state
         self._full = full
+        #: Those of the journal that it was read from: what a process only drove does not have it.
+        self._answers = answers
         self._body: dict[str, Any] = {}
         self._sources: Sources = {}
         self._steps: Steps | None = None
@@ -42,6 +44,7 @@ class SagaResult:
         if self._state is not None:
             body, self._sources = view(self._state), sources(self._state)
             self._body, self._state = body if self._full else abridged(body, self._sources), None
+            self._body |= {"answers": list(self._answers)} if self._answers else {}
         return self._body
 
     def __repr__(self) -> str:

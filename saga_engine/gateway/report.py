@@ -117,9 +117,10 @@ def status_of(
         "status": "NOTHING" if body is None else body["status"],
         "clean": not (made["questions"] or made["earlier"] or "unknown" in kinds),
         "calls": [{**_called(each), "status": each["status"]} for each in reversed(steps)],
-        "standing": kinds.count("stands"),
+        "standing": 0 if body is None else body["counts"]["in_effect"],
         "unknown": kinds.count("unknown"),
         **made,
+        **({} if body is None else {name: body[name] for name in ("error", "answers") if body.get(name)}),
     }
     return bounded(told, _MOST)
 
@@ -204,7 +205,8 @@ def _of_saga(calls: list[dict[str, Any]], saga_id: str) -> list[dict[str, Any]]:
 def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     """Whether a call's effect stands, was undone, is unknown, or never was."""
     key, status = step["step_id"], step["status"]
-    if step["kind"] == "read" or step.get("via") == "deduplicated":  # the effect is another saga's
+    if step["kind"] in ("read", "finally") or step.get("via") == "deduplicated" or step.get("handed_to"):
+        # Nothing, or another saga's.
         return "nothing"
     if "undoes" in step and status == "SUCCEEDED":  # what is undone by it is another call
         return "nothing"

@@ -15,12 +15,14 @@ from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.question_view import asked_params
 from saga_engine.core.records import AnyRecord
+from saga_engine.core.report import answers
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, SagaNotFound, ToolMissing
 from saga_engine.execution.aside import aside, beside
 from saga_engine.execution.plan_cache import compile_journalled
+from saga_engine.execution.result import SagaResult
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import printable
 from saga_engine.ports import Store
@@ -98,6 +100,14 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     if full:
         return await _folded(await read_records(store, saga_id))
     return await look_at(store, saga_id, await read_records(store, saga_id, whole=False))
+
+
+async def shown(store: Store, saga_id: str, *, full: bool = False) -> SagaResult:
+    """``look``, with the answers that the journal has."""
+    records = await read_records(store, saga_id, whole=full)
+    state = await _folded(records) if full else await look_at(store, saga_id, records)
+    said = await beside_state(records, partial(answers, state, records))
+    return SagaResult(state, full=full, answers=said)
 
 
 async def look_at(store: Store, saga_id: str, records: list[AnyRecord]) -> State:

@@ -30,7 +30,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import PAGE_START, Acquired, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.journal import beside_state, look, read_records, state_of
+from saga_engine.runtime.journal import beside_state, read_records, shown, state_of
 from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 
@@ -144,7 +144,7 @@ async def _go_on(store: Store, supervisor: Supervisor, saga_id: str) -> SagaResu
 
 
 async def _look(store: Store, saga_id: str) -> SagaResult:
-    return SagaResult(await look(store, saga_id), full=False)
+    return await shown(store, saga_id)
 
 
 async def deliver(store: Store, supervisor: Supervisor, saga_id: str, message: Message) -> SagaResult:
@@ -258,7 +258,7 @@ async def settled(store: Store, saga_id: str) -> SagaResult:
         head = await store.head(saga_id)
         rests = head.status == ESCALATED and not head.owner and not head.messages
         if rests or head.status in SAGA_FINAL:
-            return SagaResult(await look(store, saga_id, full=True))
+            return await shown(store, saga_id, full=True)
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
 

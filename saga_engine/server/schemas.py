@@ -113,6 +113,8 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             "goal": TEXT,
             "steps": listed(ref("Step")),
             "questions": listed(ref("OpenQuestion")),
+            "answers": listed(ref("Answered")),
+            "counts": given(steps=COUNT, in_effect=COUNT, in_doubt=COUNT),
             "report": ANY_OBJECT,
             "error": or_null(ANY_OBJECT),
         },
@@ -126,6 +128,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         closed=False,
         about="A step of a saga, with what is known of it.",
     ),
+    "Answered": given(question_id=TEXT, step_id=STEP_ID, kind=TEXT, decision=TEXT, by=TEXT, note=TEXT, at_ms=COUNT),
     "OpenQuestion": made_of(
         {
             "question_id": TEXT,

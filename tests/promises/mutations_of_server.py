@@ -185,6 +185,12 @@ OF_SERVER = [
         (("    return quota if said else None", "    return quota"),),
     ),
     Mutation(
+        "tests/doors/test_views.py::test_each_view_shows_each_fact_alike",
+        "a call that happened shows the error of an earlier attempt",
+        (("    error = None if _over(state.steps[index], direction) else call.error", "    error = call.error"),),
+        only="no_stale_error",
+    ),
+    Mutation(
         "tests/server/test_quotas.py::test_what_undoes_is_never_refused",
         "an undo is counted like any other saga",
         (("counted and submission.undoes is None", "counted"),),

@@ -272,6 +272,16 @@ class Player:
             error = "" if step["error"] is None else f" error {_json(step['error']['message'])}"
             self._page.append(f"~ {step['step_id']} params {_json(step['params'])}{error}")
 
+    async def _do_told(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
+        """``told SAGA``: how many steps are in effect, and who answered what."""
+        shown = (await process.coordinator.show(given[0])).body
+        counts = shown["counts"]
+        doubt = f", {counts['in_doubt']} in doubt" if counts["in_doubt"] else ""
+        self._page.append(f"~ {counts['in_effect']} of {counts['steps']} in effect{doubt}")
+        for each in shown.get("answers", ()):
+            said = f"{each['step_id']} {each['kind']}: {each['decision']} by={each['by']} note={_json(each['note'])}"
+            self._page.append(f"~ {said}")
+
     async def _do_resume(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         await self._shown(process, process.coordinator.resume(given[0]))
 

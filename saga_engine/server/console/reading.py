@@ -12,6 +12,7 @@ import msgspec
 
 from saga_engine.analysis.cancellation import CancelPreview, preview_cancel
 from saga_engine.core.masking import is_sensitive, masked_records
+from saga_engine.core.report import answers
 from saga_engine.execution.plan_cache import no_collection
 from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.journal import at_hand, beside_state, look_at, read_records
@@ -76,7 +77,7 @@ class Reading:
 
         def told() -> tuple[Mapping[str, Any], Timeline]:
             with no_collection():  # all of it stays
-                return SagaResult(state, full=False).body, timeline(records)
+                return SagaResult(state, full=False, answers=answers(state, records)).body, timeline(records)
 
         body, lanes = await beside_state(records, told)
         shown = masked_records(records, await at_hand(store, saga_id, records)) if is_sensitive(records) else records

@@ -37,6 +37,8 @@ _REPORT: Final = ("failed", "unresolved", "left_in_place", "semantic", "compensa
 _UNDO_CALLS: Final = 30
 _PARAMS_CHARS: Final = 200
 _REMAINS: Final = frozenset({"failed", "unresolved", "left_in_place", "semantic"})
+#: So many answers are shown, the latest.
+_ANSWERS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def saga_page(frame: Frame, saga: Saga, *, view: str, step: str, first: int, at:
         _notices(frame, saga),
         tag("div", {"class": "questions", "id": "questions"}, asked) if asked else None,
         _report(frame, body),
+        _answered(frame, body),
         _tabs(frame, saga, view, step),
         tag("div", {"class": "split" if inspector else "whole", "id": "view"}, shown, inspector),
         live="" if ended else f"/v1/sagas/{saga_id}/stream?after={saga.length - 1}&stops=true",
@@ -115,6 +118,7 @@ def _head(frame: Frame, saga: Saga, now_ms: int) -> Html:
     lines: list[Part] = [
         tag("span", None, words("saga.started"), " ", moment(body["started_ms"])),
         tag("span", {"class": "number"}, duration(max(long, 0))),
+        tag("span", None, words("saga.counts", n=body["counts"]["in_effect"], of=body["counts"]["steps"])),
         tag("span", None, words("saga.records", n=saga.length)),
         tag(
             "span",
@@ -213,6 +217,37 @@ def _report(frame: Frame, body: Mapping[str, Any]) -> Html | None:
         {"class": "card report", "id": "report"},
         tag("h2", None, words("report.title"), " ", clean),
         tag("dl", {"class": "facts"}, rows) if rows else tag("p", {"class": "quiet"}, words("report.nothing")),
+    )
+
+
+def _answered(frame: Frame, body: Mapping[str, Any]) -> Html | None:
+    """Who answered which question, and with which note; nothing if nobody was asked."""
+    answers, words, saga_id = body.get("answers"), frame.words, str(body["saga_id"])
+    if not answers:
+        return None
+    rows = [
+        (
+            tag(
+                "dt",
+                None,
+                tag("a", {"href": saga_address(saga_id, step=str(each["step_id"]))}, str(each["step_id"])[:60]),
+            ),
+            tag(
+                "dd",
+                None,
+                *(words.known("question", str(each["kind"])), ": ", tag("b", None, str(each["decision"])[:100])),
+                *([" ", words("answered.by", who=str(each["by"])[:128])] if each["by"] else []),
+                *(" ", moment(each["at_ms"])),
+                tag("span", {"class": "quiet"}, " ", str(each["note"])[:1000]) if each["note"] else None,
+            ),
+        )
+        for each in answers[-_ANSWERS:]
+    ]
+    return tag(
+        "section",
+        {"class": "card report", "id": "answered"},
+        tag("h2", None, words("answered.title")),
+        tag("dl", {"class": "facts"}, rows),
     )
 
 
