@@ -1,15 +1,17 @@
-"""The part of the simulation that replans: a model that finds another way, and the laws about its answers."""
+"""The part of the simulation that asks a model: what it answers, and the laws about its answers."""
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from saga_engine.core import interpret
+from saga_engine.core import codec, interpret
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import FORWARD, CallTool
+from saga_engine.core.decide import Capabilities
+from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, ErrorInfo
 from saga_engine.core.state import State
 from tests.core.world import Violation
 
@@ -17,16 +19,62 @@ WRITTEN = r.Written("simulated", "replan@1")
 
 
 class Replanning:
-    """What ``Simulation`` has for plans with ``on_failure: replan``."""
+    """What ``Simulation`` has for models: one that makes up for a step, or finds another way (``on_failure: replan``)."""
 
+    allowed_compensations: set[str]
+    capabilities: Capabilities
+    catalog: Any
     dice: random.Random
+    journal: Any
     plan_body: dict[str, Any]
-
-    def _new_steps(self, number: int) -> list[dict[str, Any]]:
-        raise NotImplementedError
+    spare: Iterator[int]
 
     def journalled(self) -> list[r.AnyRecord]:
         raise NotImplementedError
+
+    def _ask_planner(self, state: State, effect: AskPlanner) -> None:
+        """A model that may be away, may write nonsense, and may know a way."""
+        key = state.plan.steps[effect.step].key
+        for data in self.journal.data:
+            record = codec.decode(data)
+            if isinstance(record, r.CompensationProposed) and record.step == key:
+                raise Violation(f"the model was asked again about {key}")
+        self._maybe_crash()
+        luck = self.dice.random()
+        number = next(self.spare, None)
+        advice: interpret.Advice | ErrorInfo
+        if luck < 0.2 or number is None:
+            advice = ErrorInfo("model_unreachable", "no answer")
+        elif luck < 0.35:
+            advice = interpret.Advice([{"step_id": "made-up", "tool": "nope"}], WRITTEN)
+        elif effect.purpose == "replan":
+            advice = self._other_way(state, number)
+        else:
+            tool = f"fix_x{number}"
+            amount = self.dice.choice([0, 0, number])
+            steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": amount}}]
+            if self.dice.random() < 0.6:
+                other = tool if self.dice.random() < 0.2 else f"fix_y{number}"
+                steps.append({"step_id": f"y{number}", "tool": other, "params": {"n": amount}})
+                if self.dice.random() < 0.6:  # side by side
+                    steps[1]["depends_on"] = []
+            advice = interpret.Advice(steps, WRITTEN)
+            specs = [self.catalog.spec(str(step["tool"])) for step in steps]
+            modest = amount <= self._amount(state, effect.step) and len({s["tool"] for s in steps}) == len(steps)
+            auto = all(spec is not None and (spec.semantic or self.capabilities.semantic) == "auto" for spec in specs)
+            if auto and modest:
+                self.allowed_compensations |= {str(step["step_id"]) for step in steps}
+        self._maybe_crash()
+        now = self._tick(state)
+        going, failed = set(self._going(state)), {state.plan.steps[index].key for index in state.failed}
+        record = self._learned(effect, advice, now, 0.5)
+        self._check_other_way(state, record, going, failed)
+
+    def _new_steps(self, number: int) -> list[dict[str, Any]]:
+        steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]
+        if self.dice.random() < 0.3:
+            steps[0]["depends_on"] = []
+        return steps
 
     def _other_way(self, state: State, number: int) -> interpret.Advice:
         """Another step for the failed one, with reasons for all others that go; now and then a wrong answer."""

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from saga_engine.core import codec, interpret
+from saga_engine.core import codec
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
 from saga_engine.core import fold as folding
@@ -46,7 +46,7 @@ from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case, undone_by_own_words
 from tests.core.marks import mark_of
 from tests.core.simulated_guards import Guarded
-from tests.core.simulated_replanning import WRITTEN, Replanning
+from tests.core.simulated_replanning import Replanning
 from tests.core.world import Journal, Violation, World, dump, exceptions_before, key_sent_ms, place_of
 
 MAX_CYCLES = 2000
@@ -328,50 +328,6 @@ class Simulation(Guarded, Replanning):
     def _tick(self, state: State) -> int:
         self.now = max(self.now, state.at) + self.dice.choice([0, 1, 700])
         return self.now
-
-    def _ask_planner(self, state: State, effect: AskPlanner) -> None:
-        """A model that may be away, may write nonsense, and may know a way."""
-        key = state.plan.steps[effect.step].key
-        for data in self.journal.data:
-            record = codec.decode(data)
-            if isinstance(record, r.CompensationProposed) and record.step == key:
-                raise Violation(f"the model was asked again about {key}")
-        self._maybe_crash()
-        luck = self.dice.random()
-        number = next(self.spare, None)
-        advice: interpret.Advice | ErrorInfo
-        if luck < 0.2 or number is None:
-            advice = ErrorInfo("model_unreachable", "no answer")
-        elif luck < 0.35:
-            advice = interpret.Advice([{"step_id": "made-up", "tool": "nope"}], WRITTEN)
-        elif effect.purpose == "replan":
-            advice = self._other_way(state, number)
-        else:
-            tool = f"fix_x{number}"
-            amount = self.dice.choice([0, 0, number])
-            steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": amount}}]
-            if self.dice.random() < 0.6:
-                other = tool if self.dice.random() < 0.2 else f"fix_y{number}"
-                steps.append({"step_id": f"y{number}", "tool": other, "params": {"n": amount}})
-                if self.dice.random() < 0.6:  # side by side
-                    steps[1]["depends_on"] = []
-            advice = interpret.Advice(steps, WRITTEN)
-            specs = [self.catalog.spec(str(step["tool"])) for step in steps]
-            modest = amount <= self._amount(state, effect.step) and len({s["tool"] for s in steps}) == len(steps)
-            auto = all(spec is not None and (spec.semantic or self.capabilities.semantic) == "auto" for spec in specs)
-            if auto and modest:
-                self.allowed_compensations |= {str(step["step_id"]) for step in steps}
-        self._maybe_crash()
-        now = self._tick(state)
-        going, failed = set(self._going(state)), {state.plan.steps[index].key for index in state.failed}
-        record = self._learned(effect, advice, now, 0.5)
-        self._check_other_way(state, record, going, failed)
-
-    def _new_steps(self, number: int) -> list[dict[str, Any]]:
-        steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]
-        if self.dice.random() < 0.3:
-            steps[0]["depends_on"] = []
-        return steps
 
     def _gate(self, state: State, effect: CallTool, step: str, spec: ToolSpec) -> Outcome | None:
         """A policy: some calls need a person's word, and now and then it refuses one."""

@@ -178,3 +178,18 @@ async def events(api: Api, path: str, after: int | None = None) -> AsyncIterator
                 number = int(found["id"]) if "id" in found else None
                 yield found["event"], number, json.loads(found["data"])
                 found = {}
+
+
+async def ended(api: Api, body: dict[str, object]) -> dict[str, object]:
+    """The report of a job, once it has ended."""
+    made = await api("POST", "/v1/jobs", body)
+    assert made.status_code == 202, made.text
+    return await over(api, made.headers["location"])
+
+
+async def over(api: Api, path: str) -> dict[str, object]:
+    """The report at this path, once its job has ended."""
+    while True:
+        found = await api.get(path)
+        if found["status"] == "ended":
+            return found

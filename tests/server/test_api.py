@@ -16,7 +16,7 @@ from saga_engine.server.identity import ANYBODY, SCOPES
 from saga_engine.server.jobs import Jobs
 from saga_engine.server.routes import operations
 from saga_engine.server.settings import Quota, ServerSettings, Tenant
-from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Api, events, serving, worked
+from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Api, ended, events, over, serving, worked
 
 
 async def test_a_submission_that_is_repeated_is_the_same_saga() -> None:
@@ -404,21 +404,6 @@ async def test_another_server_carries_on_a_job_whose_server_died() -> None:
             api = await server.api()
             found = await over(api, f"/v1/jobs/{job.id}")
             assert found["counts"] == {"done": 3}
-
-
-async def ended(api: Api, body: dict[str, object]) -> dict[str, object]:
-    """The report of a job, once it has ended."""
-    made = await api("POST", "/v1/jobs", body)
-    assert made.status_code == 202, made.text
-    return await over(api, made.headers["location"])
-
-
-async def over(api: Api, path: str) -> dict[str, object]:
-    """The report at this path, once its job has ended."""
-    while True:
-        found = await api.get(path)
-        if found["status"] == "ended":
-            return found
 
 
 async def test_the_trace_of_a_request_is_that_of_its_saga() -> None:

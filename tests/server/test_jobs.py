@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, tool
-from tests.server.harness import serving
-from tests.server.test_api import ended
+from tests.server.harness import ended, serving
 
 SENT: list[str] = []
 LOST: set[str] = set()
