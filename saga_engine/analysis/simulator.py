@@ -9,7 +9,7 @@ is down.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -322,9 +322,15 @@ class _Run:
     def _decide(self) -> None:
         machine = self._machine
         again = True
+
+        def admits(_: Sequence[r.AnyRecord]) -> bool:
+            # What comes right after a computation comes before anything else is decided.
+            return not any(type(record) is r.StepSucceeded for record in machine.said().records[given:])
+
         while again:
             given = len(machine.said().records)
-            ready = machine.ready(self._now)
+            ready = machine.ready(self._now, admits if self._after else None)
+            computed = False
             self._records += ready.records
             for effect in machine.durable(ready):
                 if isinstance(effect, CallTool | Probe):
@@ -333,10 +339,11 @@ class _Run:
                     machine.learn(effect, _BEFORE, self._now, 0.5)
             for record in ready.records[given:]:
                 if type(record) is r.StepSucceeded:  # a computation: no call makes it
+                    computed = True
                     step = self._plan.by_key[record.step]
                     self._order[step] = None
                     self._afterwards(step)
-            again = bool(ready.looks or machine.said().records)
+            again = bool(ready.looks or computed or machine.said().records)
 
     # --- effects ---------------------------------------------------------------------------------------------------
 

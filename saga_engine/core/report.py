@@ -20,6 +20,7 @@ from saga_engine.core.state_values import (
     Deduplicated,
     Effect,
     Made,
+    OpenQuestion,
     Reused,
     StepState,
     Turning,
@@ -157,8 +158,9 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     """
     status = status or state.status
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
+    asked = _asked(state)
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
-        name = None if compiled.kind == "finally" else _bucket(state, compiled, step, status)
+        name = None if compiled.kind == "finally" else _bucket(state, compiled, step, status, asked.get(compiled.index))
         if name is not None:
             lists[name].append(compiled.step_id)
     steps = zip(state.plan.steps, state.steps, strict=True)
@@ -197,13 +199,14 @@ def counts(state: State) -> Counts:
     The effect of a step whose undo failed or is not made stands; that of another saga is counted there.
     """
     steps = in_effect = in_doubt = 0
+    asked = _asked(state)
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
         if compiled.kind in ("finally", "read") or step.undoes >= 0:
             continue
         steps += 1
         if step.status == t.PENDING:
             continue
-        bucket = _bucket(state, compiled, step, state.status)
+        bucket = _bucket(state, compiled, step, state.status, asked.get(compiled.index))
         if bucket in ("failed", "left_in_place") or (step.status == t.SUCCEEDED and state.owns(compiled.index)):
             in_effect += 1
         elif bucket == "unresolved":
@@ -211,14 +214,20 @@ def counts(state: State) -> Counts:
     return Counts(steps, in_effect, in_doubt)
 
 
-def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) -> str | None:
+def _asked(state: State) -> dict[int, OpenQuestion]:
+    """The question about each step that has one; of several the first."""
+    return {question.step: question for question in reversed(state.questions.values())}
+
+
+def _bucket(
+    state: State, compiled: CompiledStep, step: StepState, status: str, asked: OpenQuestion | None
+) -> str | None:
     if step.left and (step.status in (t.FAILED, t.COMPENSATED, t.RESOLVED) or (step.effect and not state.backward)):
         return "left_in_place"  # a child of it ended, and left something
     if step.status == t.RESOLVED:
         return "left_in_place" if step.accepted else "compensated"
     if step.status == t.COMPENSATED:
         return "compensated"
-    asked = next((q for q in state.questions.values() if state.plan.steps[q.step] is compiled), None)
     if step.status == t.COMPENSATION_FAILED or (
         asked and asked.direction == COMPENSATE and asked.kind not in ("undo-in-doubt", "approval", "drift")
     ):

@@ -180,3 +180,28 @@ async def test_the_coordinator_simulates() -> None:
     assert rehearsal.count("left") == 0
     assert rehearsal.count("asks") > 0
     assert called == []
+
+
+async def test_a_cancel_right_after_a_computation_comes_before_the_next_call() -> None:
+    """The cancel behind each step is played, also behind one that no call makes: nothing is called then."""
+
+    @tool
+    def drop(ref: str) -> dict:
+        return {}
+
+    @tool(undo=drop)
+    def take(item: int) -> dict:
+        return {"ref": "r"}
+
+    steps = [
+        {"step_id": "sum", "compute": {"sum": [1, 2]}},
+        {"step_id": "take", "tool": "take", "params": {"item": "$output.step_sum"}},
+    ]
+    async with Coordinator.open(store="memory://", tools=[take, drop]) as coordinator:
+        rehearsal = await coordinator.simulate({"steps": steps})
+    cancelled = {
+        each["step_id"]: (each["status"], each["reason"], each["calls"])
+        for each in rehearsal.to_dict()["scenarios"]
+        if each["what"] == "the saga is cancelled right after it"
+    }
+    assert cancelled == {"sum": ("COMPENSATED", "cancelled", 0), "take": ("COMPENSATED", "cancelled", 2)}

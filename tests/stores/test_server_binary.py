@@ -11,6 +11,7 @@ import pytest
 
 from saga_engine.errors import StoreUrlInvalid
 from saga_engine.stores import open_store, server_binary
+from saga_engine.stores.embedded import server_environment
 
 
 @pytest.fixture(autouse=True)
@@ -103,14 +104,15 @@ def loaded(folder: Path) -> str:
 
 
 @pytest.mark.skipif(server_binary.allocator() is None, reason="needs libjemalloc.so.2 (Debian: libjemalloc2)")
-@pytest.mark.parametrize("chosen", [None, ""])
+@pytest.mark.parametrize("chosen", [None, "", "/nowhere/libclock.so"])
 async def test_a_server_gets_this_machines_jemalloc_unless_somebody_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
 ) -> None:
-    """It is found and loaded. ``LD_PRELOAD``, also an empty one, is somebody's own choice."""
+    """It is found and loaded. Where a process has ``LD_PRELOAD``, also an empty one, its server gets neither."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     if chosen is not None:
         monkeypatch.setenv("LD_PRELOAD", chosen)
+        assert "LD_PRELOAD" not in server_environment()
     store = open_store(f"embedded://{tmp_path / 's'}?server=wheel")
     try:
         await store.messages("nobody")
