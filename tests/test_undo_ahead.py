@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from saga_engine import Coordinator, NeedsPerson, RetryPolicy, ToolError, tool
+from saga_engine.core.codec import decode
+from saga_engine.core.fold import state_of
+from saga_engine.core.undo_ahead import would_wait
 
 ONCE = RetryPolicy(max_attempts=1)
 PRICES: dict[str, int] = {}
@@ -44,6 +48,43 @@ async def set_locked(item: str, price: int) -> None:
     PRICES[item] = price
 
 
+@tool(effect="read")
+async def read_in(shop: str, item: str) -> int:
+    return PRICES[item]
+
+
+@tool(before="read_in", undo="put_price", undo_params=BACK, retry=ONCE)
+async def set_in(shop: str, item: str, price: int) -> None:
+    PRICES[item] = price
+
+
+@tool(before="read_price", undo="put_noted", undo_params={**BACK, "note": "$params.note"}, retry=ONCE)
+async def set_with_note(item: str, price: int, note: str = "") -> dict[str, str]:
+    PRICES[item] = price
+    return {"order": f"ord-{price}7"}
+
+
+@tool(before="read_price", undo="put_noted", undo_params={**BACK, "note": "ord-117"}, retry=ONCE)
+async def set_by_order(item: str, price: int) -> None:
+    PRICES[item] = price
+
+
+@tool(retry=ONCE)
+async def put_noted(item: str, price: int, note: str) -> None:
+    await put_price(item, price)
+
+
+@tool(before="read_price", undo="put_price", undo_params=BACK, retry=ONCE)
+async def set_rows(item: str, rows: list[str]) -> list[str]:
+    PRICES[item] = len(rows)
+    return rows
+
+
+@tool(semantic="approve", retry=ONCE)
+async def ship(item: str) -> None:
+    """Nothing undoes it by itself."""
+
+
 @tool(undo="unsay", retry=ONCE)
 async def say(item: str) -> None:
     PRICES[f"said {item}"] = 1
@@ -62,6 +103,7 @@ async def put_price(item: str, price: int) -> None:
 
 
 TOOLS = [read_price, set_price, set_at_till, set_locked, say, unsay, put_price]
+TOOLS += [read_in, set_in, set_with_note, set_by_order, put_noted, set_rows, ship]
 
 
 Call = tuple[Any, dict[str, Any]]
@@ -131,6 +173,17 @@ async def test_what_follows_in_reverse_waits_for_both() -> None:
         ((set_at_till, TEA[1]), (set_at_till, {**MILK[1], "till": "one"}), True),
         ((set_at_till, TEA[1]), (set_at_till, {**MILK[1], "till": "two"}), False),
         ((set_locked, TEA[1]), MILK, True),
+        # The undo of the later one names what the first returned.
+        ((set_with_note, {**TEA[1], "note": "-"}), (set_by_order, MILK[1]), True),
+        ((set_with_note, {**TEA[1], "note": "-"}), (set_with_note, {**MILK[1], "note": "+"}), False),
+        # It names a part of what tells the first one's object: more than a number like 1.
+        ((set_in, {"shop": "north", **TEA[1]}), (set_price, {**MILK[1], "why": "as in north"}), True),
+        ((set_in, {"shop": "north", **TEA[1]}), (set_in, {"shop": "north", **MILK[1]}), True),
+        ((set_in, {"shop": "1", **TEA[1]}), (set_in, {"shop": "1", **MILK[1]}), False),
+        # One of them says too much to be compared.
+        (TEA, (set_price, {**MILK[1], "why": "z" * 20_001}), True),
+        ((set_price, {**TEA[1], "why": "z" * 20_001}), MILK, True),
+        (TEA, (set_price, {**MILK[1], "why": "z" * 5_000}), False),
     ],
 )
 async def test_what_is_not_proven_waits(first: Call, second: Call, waits: bool) -> None:
@@ -140,6 +193,48 @@ async def test_what_is_not_proven_waits(first: Call, second: Call, waits: bool) 
         await rolled_back(coordinator, "all", first, second)
         shown = (await coordinator.show("shop")).body
         assert (shown["report"]["compensated"], len(shown["questions"])) == ([] if waits else [1], 1)
+        assert await foretold(coordinator, 1, asks={1}) == ({0} if waits else set())
+
+
+async def foretold(coordinator: Coordinator, last: int, asks: set[int]) -> set[int]:
+    """What a preview says of the calls up to that one: those which would wait."""
+    state = state_of([decode(data) for data in await coordinator.store.read("shop")], coordinator.tools)
+    began = time.process_time()
+    waits = would_wait(state, range(last, -1, -1), asks)
+    assert time.process_time() - began < 0.5
+    return waits
+
+
+async def test_what_a_person_makes_up_for_is_passed_by_nothing() -> None:
+    """It has no undo, and has not been asked about: nobody knows what making up for it will touch."""
+    STUCK.add("milk")
+    async with Coordinator.open("memory://", tools=TOOLS) as coordinator:
+        await rolled_back(coordinator, "all", TEA, (ship, {"item": "tea"}), MILK)
+        assert (await coordinator.show("shop")).body["report"]["compensated"] == []
+        assert PRICES["tea"] == 11
+        assert await foretold(coordinator, 2, asks={1, 2}) == await foretold(coordinator, 2, asks={2}) == {0}
+
+
+def rows(item: str) -> Call:
+    return set_rows, {"item": item, "rows": [f"{item} {number}" for number in range(3_000)]}
+
+
+def chain(length: int) -> list[Call]:
+    """Calls of which each names the object of the one before it."""
+    PRICES.update({f"item {number}.": 1 for number in range(length)})
+    return [(set_price, {"item": f"item {n}.", "price": 22, "why": f"after item {n - 1}."}) for n in range(length)]
+
+
+@pytest.mark.parametrize("many", ["values", "calls"])
+async def test_the_work_of_a_comparison_is_bounded(many: str) -> None:
+    """Calls of thousands of values, and hundreds of calls that wait, are not compared: nothing passes them."""
+    calls = [rows("tea"), rows("milk")] if many == "values" else [TEA, *chain(400)]
+    STUCK.add(calls[-1][1]["item"])
+    async with Coordinator.open("memory://", tools=TOOLS) as coordinator:
+        await rolled_back(coordinator, "all", *calls)
+        last = len(calls) - 1
+        assert await foretold(coordinator, last, asks={last}) == set(range(last))
+        assert (await coordinator.show("shop")).body["report"]["compensated"] == []
 
 
 async def test_one_object_under_two_names_is_drift() -> None:

@@ -30,8 +30,8 @@ CHILD_MUTANTS: dict[str, Mutant] = {
     ),
     "a child that completed is not undone": rewrite(
         (
-            "if state.undoing(index) is not None:\n        return True",
-            "if state.plan.steps[index].tool:\n        return True",
+            "return state.undoing(index) is not None or (state.plan",
+            "return bool(state.plan.steps[index].tool) or (state.plan",
         )
     ),
     "the undo of a child starts a new one": rewrite(

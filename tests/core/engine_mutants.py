@@ -217,7 +217,7 @@ SESSION_MUTANTS: dict[str, Mutant] = {
     "an idle session has no deadline": rewrite(("(state.questions or state.open)", "state.questions")),
     "calls of one turn are undone side by side": rewrite(("= after, 1", "= after, 0")),
     "calls are undone in reverse of their making": rewrite(
-        ("(state.steps[index].happened_nth or _NOT_KNOWN, index)", "index")
+        ("return state.steps[index].happened_nth or _NOT_KNOWN, index", "return index, index")
     ),
     "a call in doubt counts as the first": rewrite(("or _NOT_KNOWN", "or 0")),
 }

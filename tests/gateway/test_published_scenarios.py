@@ -90,7 +90,7 @@ async def test_a_wrong_edit_and_a_deletion_are_undone() -> None:
 
 @pytest.mark.parametrize(("word", "left"), [("accept", "a person wrote this"), ("undo", "her own")])
 async def test_drift_is_asked_about_and_the_rest_is_undone(word: str, left: str) -> None:
-    """What came after the drifted record is undone before the question, and what came before it after the answer."""
+    """All but the drifted record is undone before the answer: each call read a customer of its own."""
     crm = Crm()
     async with agent_of(crm) as (it, coordinator):
         await it.done("update_customer", id="c_003", plan="team", notes="wrong edit")
@@ -99,8 +99,8 @@ async def test_drift_is_asked_about_and_the_rest_is_undone(word: str, left: str)
         crm.customers["c_001"]["notes"] = "a person wrote this"
         told = (await it.call("saga_rollback")).structured_content
         assert told is not None
-        assert ([each["call"] for each in told["undone"]], told["questions"][0]["kind"]) == (["3"], "drift")
-        assert crm.customers["c_002"] == CUSTOMERS["c_002"]
+        assert ([each["call"] for each in told["undone"]], told["questions"][0]["kind"]) == (["3", "1"], "drift")
+        assert [crm.customers[each] for each in ("c_002", "c_003")] == [CUSTOMERS[each] for each in ("c_002", "c_003")]
         await coordinator.resolve("desk", 2, word, by="operator")
         await coordinator.resume("desk")
     assert (crm.customers["c_001"]["notes"], crm.customers["c_003"]) == (left, CUSTOMERS["c_003"])

@@ -118,15 +118,15 @@ OF_CALLS = [
     Mutation(
         "tests/test_undo_ahead.py::test_what_is_not_proven_waits",
         "an undo that waits for an operator holds up nothing",
-        (("all(_apart(state, index, wall, known) for wall in walls)", "True"),),
+        (("step.status == t.SUCCEEDED and walls.apart(index)", "step.status == t.SUCCEEDED"),),
     ),
     Mutation(
         "tests/test_pitfalls.py::test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect",
         "what nothing waits for is not undone",
         (
             (
-                "            if earlier.status == t.SUCCEEDED and _has_undo(state, other):\n                _begin_undo(state, other)",
-                "            if earlier.status == t.SUCCEEDED and _has_undo(state, other):\n                stack.append(other)",
+                "            if earlier.status == t.SUCCEEDED and has_undo(state, other):\n                _begin_undo(state, other)",
+                "            if earlier.status == t.SUCCEEDED and has_undo(state, other):\n                stack.append(other)",
             ),
         ),
     ),

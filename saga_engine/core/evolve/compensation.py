@@ -17,7 +17,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve.transition import move, turn_saga
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, CallState, Turning
-from saga_engine.core.undo_ahead import held
+from saga_engine.core.undo_ahead import happened, has_undo, held
 from saga_engine.core.undo_call import UndoneCall
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
@@ -74,15 +74,12 @@ def _in_reverse(state: State, chosen: Sequence[int]) -> None:
     The dependencies between an agent's calls are unknown: two of one turn may have written the same record.
     """
     after = -1
-    for index in sorted(chosen, key=lambda index: (state.steps[index].happened_nth or _NOT_KNOWN, index)):
+    for index in sorted(chosen, key=lambda index: happened(state, index)):
         step = state.steps[index]
         step.undo_next, step.undo_waits = after, 1
         after = index
     if after >= 0:
         state.steps[after].undo_waits = 0
-
-
-_NOT_KNOWN = 1 << 62
 
 
 def goes_ahead(state: State, index: int) -> None:
@@ -137,16 +134,10 @@ def undo_turn(state: State, index: int) -> None:
     step = state.steps[index]
     if step.undo_waits != 0:  # others come before it, or its undo is not wanted
         return
-    if step.status == t.SUCCEEDED and _has_undo(state, index):
+    if step.status == t.SUCCEEDED and has_undo(state, index):
         _begin_undo(state, index)
     elif step.status in _NOTHING_TO_UNDO:
         end_undo(state, index)
-
-
-def _has_undo(state: State, index: int) -> bool:
-    if state.undoing(index) is not None:
-        return True
-    return state.plan.steps[index].semantic and state.owns(index)
 
 
 def _begin_undo(state: State, index: int) -> None:
@@ -236,7 +227,7 @@ def end_undo(state: State, index: int) -> None:
             ask_about_compensations(state, at)
         for other in _let_go(state, at):
             earlier = state.steps[other]
-            if earlier.status == t.SUCCEEDED and _has_undo(state, other):
+            if earlier.status == t.SUCCEEDED and has_undo(state, other):
                 _begin_undo(state, other)
             elif earlier.status in _NOTHING_TO_UNDO:
                 stack.append(other)
