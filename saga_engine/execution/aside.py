@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from math import inf
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -109,7 +109,8 @@ def allowing(
 ) -> Iterator[Allowance]:
     """What is done aside in this block may use so much processor time each; more is refused (``RequestInvalid``).
 
-    ``enter``: see ``Allowance``. A task that begins in the block, and goes on after it, is free from then on.
+    ``enter``: see ``Allowance``. A task that begins in the block, and goes on after it, is free from then on;
+    what never depends on the caller begins in a ``context_of_its_own``.
     """
     allowance = Allowance(seconds, enter)
     token = _ALLOWED.set(allowance)
@@ -118,6 +119,13 @@ def allowing(
     finally:
         _ALLOWED.reset(token)
         allowance.end()
+
+
+def context_of_its_own() -> Context:
+    """A copy of this context for what goes on without the caller: nothing of what he is allowed holds there."""
+    context = copy_context()
+    context.run(_ALLOWED.set, _UNBOUNDED)
+    return context
 
 
 async def beside(work: Callable[[], _T], *parts: Any) -> _T:

@@ -30,7 +30,9 @@ _DEPTH: Final = 500
 #: So many tokens are read between two rounds.
 _ROUND: Final = 500
 
-_TOKEN: Final = re.compile(rb'[ \t\n\r]*(?:([\[\]{},:])|("[^"\\]{0,4096}")|(")|([^\[\]{},:" \t\n\r]{1,5000}))')
+_TOKEN: Final = re.compile(rb'[ \t\n\r]*(?:([\[\]{},:])|("[^"\\]{0,4096}")|(")|([^\[\]{},:" \t\n\r]++))')
+#: A piece of a text, up to its end or so long that another round begins. It never looks back.
+_PIECE: Final = re.compile(rb'(?:[^"\\]{1,4096}+|\\.){0,500}+', re.DOTALL)
 _SPACE: Final = re.compile(rb"[ \t\n\r]*")
 
 
@@ -178,17 +180,15 @@ class _Slices:
         return b"", msgspec.json.decode(memoryview(self._data)[begin : self._at])
 
     def _end_of_text(self, at: int) -> int:
-        begin = at
         while True:
-            end = self._data.find(b'"', at)
-            if end < 0:
-                raise self._wrong()
-            before = self._data[max(begin, end - 64) : end]
-            if len(before) == 64 and not before.strip(b"\\"):
-                before = self._data[begin:end]
-            if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
+            spend()
+            found = _PIECE.match(self._data, at)
+            end = at if found is None else found.end()
+            if self._data[end : end + 1] == b'"':
                 return end + 1
-            at = end + 1
+            if end == at:
+                raise self._wrong()
+            at = end
 
     def _wrong(self) -> msgspec.DecodeError:
         return msgspec.DecodeError(f"JSON is malformed (byte {self._at})")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import re
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from saga_engine.errors import PlanInvalid, Problem, RequestInvalid, SettingInvalid
+from saga_engine.errors import PlanInvalid, Problem, QuotaExceeded, RequestInvalid, SettingInvalid
+from saga_engine.execution.aside import Allowance, allowing
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.execution.incoming import require_few_values
 from saga_engine.gateway.visit import KEY, Visit
 from saga_engine.listener import split_host
+from saga_engine.listener.limits import CHECK_S, readings
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import printable
 
@@ -146,6 +151,7 @@ class Door:
         self._hosts = hosts
         self._has_sagas = has_sagas
         self._open: Counter[str | bytes] = Counter()
+        self._readings = readings()
         self.closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,13 +181,13 @@ class Door:
             return
         self._open[caller] += 1
         try:
-            await self._enter(saga, scope, receive, send)
+            await self._enter(saga, str(caller), scope, receive, send)
         finally:
             self._open[caller] -= 1
             if not self._open[caller]:
                 del self._open[caller]
 
-    async def _enter(self, saga: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter(self, saga: str, caller: str, scope: Scope, receive: Receive, send: Send) -> None:
         visit = Visit(saga)
         answered = False
         came = await _body_of(receive) if scope["method"] == "POST" else deque()
@@ -189,9 +195,13 @@ class Door:
             return
         try:
             body = b"".join(message.get("body", b"") for message in came)
-            await require_few_values(body, MAX_VALUES)
+            with allowing(CHECK_S, partial(self._reading, caller, receive)):
+                await require_few_values(body, MAX_VALUES)
         except RequestInvalid as error:
-            await _answer(send, 413, error.message)
+            await _answer(send, error.context.get("status", 413), error.message)
+            return
+        except QuotaExceeded as error:
+            await _answer(send, 429, error.message, {"retry-after": "5"})
             return
         del body
 
@@ -208,6 +218,20 @@ class Door:
                 answered = True
 
         await self._inner({**scope, KEY: visit}, received, sent)
+
+    @contextmanager
+    def _reading(self, caller: str, receive: Receive, allowance: Allowance, first: bool) -> Iterator[None]:
+        """Around each work beside the loop, as in the HTTP API: it is counted, and given up when the caller leaves.
+
+        The body was read before, so nothing but the end can come.
+        """
+        leaving = asyncio.ensure_future(receive())
+        leaving.add_done_callback(lambda ended: None if ended.cancelled() or ended.exception() else allowance.give_up())
+        try:
+            with self._readings.taken(caller) if first else nullcontext():
+                yield
+        finally:
+            leaving.cancel()
 
     def _refused(self, headers: _Headers) -> tuple[int, str]:
         """A page of the web that a browser was led to (DNS rebinding) has another host or origin."""

@@ -23,7 +23,7 @@ from saga_engine._version import __version__
 from saga_engine.api import Coordinator
 from saga_engine.core.steps.child import undo_id
 from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
-from saga_engine.execution.aside import Allowance, allowing, beside
+from saga_engine.execution.aside import Allowance, allowing, beside, context_of_its_own
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
@@ -262,7 +262,7 @@ class EngineFace:
 
     async def _begun(self, work: Any) -> None:
         """Wait a while for an undo, which goes on without the request."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.create_task(work, context=context_of_its_own())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         done, _ = await asyncio.wait([task], timeout=MAX_WAIT_S / 2)

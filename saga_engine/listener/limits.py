@@ -79,3 +79,9 @@ def checks() -> Places:
     """Those of the checks and simulations behind one door: two are at work, and the others wait for one of them."""
     what, hint = "plans are being checked or simulated", "wait until one of yours has ended"
     return Places(_MOST_CHECKS, _MOST_CHECKS_EACH, what, hint)
+
+
+def readings() -> Places:
+    """Those of the large requests behind one door whose values are counted."""
+    what, hint = "large requests are being read", "wait until one of yours has been read"
+    return Places(_MOST_CHECKS, _MOST_CHECKS_EACH, what, hint)

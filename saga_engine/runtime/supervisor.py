@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Sequence
-from contextvars import copy_context
 from functools import partial
 
 import msgspec
@@ -28,6 +27,7 @@ from saga_engine.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from saga_engine.execution.aside import context_of_its_own
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import pass_on
 from saga_engine.execution.governed import Governed, digest_of
@@ -245,8 +245,9 @@ class Supervisor:
         if before is not None and before is not saga:
             self._wake(before)
         self._running[saga.saga_id] = saga
-        # Its own context for its whole life: the code that wakes a sleeper must not lend it another.
-        saga.context = saga.context or copy_context()
+        # Its own context for its whole life: the code that wakes a sleeper must not lend it another, and whoever began
+        # it may leave.
+        saga.context = saga.context or context_of_its_own()
         saga.task = asyncio.create_task(
             self._supervise(saga, source, None if before is None or before is saga else before.task),
             name=f"saga {saga.saga_id}",
@@ -266,7 +267,9 @@ class Supervisor:
             return lease
         if self._opening is None or self._opening.done():  # what it opened may be over before it is known to be done
             # One task for all who need it: they go on together, and share their first append.
-            self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
+            self._opening = asyncio.create_task(
+                self._open_new_lease(), name="saga-lease-opening", context=context_of_its_own()
+            )
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
 

@@ -10,9 +10,9 @@ from saga_engine import Coordinator, tool
 from saga_engine.api import requests
 from saga_engine.errors import RequestInvalid
 from saga_engine.execution import result
-from saga_engine.execution.aside import allowing, aside, is_large
+from saga_engine.execution.aside import allowing, aside, context_of_its_own, is_large
 from saga_engine.plan.effort import spend
-from saga_engine.runtime import journal
+from saga_engine.runtime import journal, undo
 
 
 @tool(effect="read")
@@ -112,3 +112,44 @@ async def test_large_sagas_are_shown_beside_the_loop(monkeypatch: pytest.MonkeyP
         assert len((await result.shown(await engine.show("large")))["steps"]) == 15
         assert len((await result.shown(await engine.show("small")))["steps"]) == 2
     assert here == [False, False, True, True]
+
+
+@tool(undo="unbook")
+async def book(item: str) -> dict[str, str]:
+    return {"item": item}
+
+
+@tool
+async def unbook(item: str) -> None:
+    """Its undo."""
+
+
+async def test_the_work_of_a_saga_is_bound_by_no_allowance_of_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that leaves, and has used all its time, began an undo: it reads a large child, and is done."""
+    steps = [{"step_id": at, "tool": "book", "params": {"item": "x"}, "depends_on": []} for at in range(300)]
+    plan = {"steps": [{"step_id": "kid", "saga": {"plan": {"steps": steps}}}]}
+    assert is_large({"steps": steps})
+    async with Coordinator.open("memory://", [book, unbook], durability="relaxed") as engine:
+        await engine.run(plan, saga_id="s")
+        with allowing(1000.0) as allowance:
+            inner = undo.state_of
+
+            def read_and_left(*given: Any) -> Any:
+                made = inner(*given)
+                allowance.seconds = 0.0
+                allowance.give_up()
+                return made
+
+            monkeypatch.setattr(undo, "state_of", read_and_left)
+            undone = await engine.undo("s")
+            assert allowance.left
+        assert undone.status == "COMPENSATED"
+
+
+async def test_a_context_of_its_own_has_no_bounds() -> None:
+    """Whatever begins in it is free, while its caller still has his."""
+    with allowing(0.0) as allowance:
+        allowance.give_up()
+        assert await asyncio.create_task(aside(lambda: 7), context=context_of_its_own()) == 7
+        with pytest.raises(RequestInvalid, match="nobody waits"):
+            await aside(lambda: 7)

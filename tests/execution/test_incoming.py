@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from saga_engine.errors import RequestInvalid, ValueNotJson
 from saga_engine.execution import incoming
 from saga_engine.execution.incoming import decoded, require_few_values
+from saga_engine.plan.effort import spending
 from saga_engine.plan.strict_json import require_unique
 
 SCALARS = [
@@ -106,3 +108,51 @@ async def test_the_last_member_twice_is_found_at_once() -> None:
     data = b"{" + b"".join(b'"%d":1,' % at for at in range(100_000)) + b'"99999":1}'
     with pytest.raises(ValueNotJson, match="'99999' occurs twice"):
         require_unique(data)
+
+
+class Counted:
+    """A pattern that counts what its matches read."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.read = 0
+        self._pattern = pattern
+
+    def match(self, data: bytes, at: int) -> re.Match[bytes] | None:
+        found = self._pattern.match(data, at)
+        self.read += 0 if found is None else found.end() - at
+        return found
+
+
+@pytest.mark.parametrize("unit", ["\\" * 66, "\\" * 65 + '"', '\\"', "x" * 5_000 + '\\"', "\\u00fc"], ids=len)
+def test_each_byte_of_a_text_is_read_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of escapes: twice the bytes are twice the work, which is asked about as often; it is what it is at once."""
+    asked: list[int] = []
+    for size in (300_000, 600_000):
+        data = b'"' + unit.encode() * (size // len(unit)) + b'"'
+        counted, rounds = Counted(incoming._PIECE), [0]
+        monkeypatch.setattr(incoming, "_PIECE", counted)
+
+        def spent(rounds: list[int] = rounds) -> None:
+            rounds[0] += 1
+
+        with spending(spent):
+            assert incoming._sliced(data) == msgspec.json.decode(data)
+        monkeypatch.undo()
+        assert counted.read == len(data) - 2
+        asked.append(rounds[0])
+        with pytest.raises(msgspec.DecodeError):
+            incoming._sliced(data[:-1])
+    assert 1 <= asked[0] < 2_000
+    assert abs(asked[1] - 2 * asked[0]) <= 2
+
+
+@pytest.mark.parametrize(
+    "number", ["0." + "1" * 6_000, "1" * 300 + "." + "0" * 9_000, "1" * 6_000, "x" * 6_000, "-" * 9]
+)
+async def test_a_long_number_is_what_it_is_in_a_short_text(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it is decoded."""
+    data = f"[1,{number}]".encode()
+    found = await outcome(decoded(data))
+    monkeypatch.setattr(incoming, "_MANY", 0)
+    assert await outcome(decoded(data)) == found
+    assert (found == "refused") == ("." not in number)

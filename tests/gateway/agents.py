@@ -149,6 +149,22 @@ async def served(
 
 
 @asynccontextmanager
+async def engine_served(coordinator: Coordinator, name: str = "kim") -> AsyncIterator[str]:
+    """The engine's own tools over HTTP (``saga mcp --engine --http``); the URL."""
+    door = partial(Door, own=name, hosts=hosts_for("127.0.0.1", ()))
+    stopped = asyncio.Event()
+    with bound("127.0.0.1", 0) as listening:
+        listening.listen()
+        face = EngineFace(coordinator, name)
+        serving = asyncio.create_task(serve_http(engine_server, door, face.opened, listening, stopped))
+        try:
+            yield url_of(listening)
+        finally:
+            stopped.set()
+            await serving
+
+
+@asynccontextmanager
 async def client(url: str, mode: Any = "auto", token: str = "") -> AsyncIterator[Agent]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
@@ -11,8 +13,13 @@ from mcp import MCPError
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import QuotaExceeded
+from saga_engine.gateway import door
 from saga_engine.gateway.engine import EngineFace
+from saga_engine.gateway.visit import Visit
+from saga_engine.plan.effort import spend
 from saga_engine.planner.settings import PlannerSettings
+from saga_engine.runtime import undo
+from tests.gateway.agents import engine_served, legacy_session
 from tests.gateway.agents import writer as agent
 from tests.turns import Turns
 
@@ -174,3 +181,58 @@ async def test_an_agent_does_not_approve_its_own_plan() -> None:
         assert not [name for name in names if "resolve" in name or "stop" in name or "policy" in name]
         assert (await it.done("saga_undo", saga_id=saga_id))["status"] == "COMPENSATED"
         assert rooms == []
+
+
+class Slow:
+    """The undo of a child is read until somebody has left, and a while longer; it asks all the time whether it may."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.begun, self.left = threading.Event(), threading.Event()
+        self._inner = undo.state_of
+        patch.setattr(undo, "state_of", self._state_of)
+
+    def _state_of(self, records: Any, catalog: Any) -> Any:
+        if records[0].parent is not None:
+            self.begun.set()
+            while not self.left.wait(0.01):
+                spend()
+            for _ in range(1_000):
+                spend()
+        return self._inner(records, catalog)
+
+
+FAMILY = {
+    "steps": [
+        {
+            "step_id": "kid",
+            "saga": {"plan": {"steps": [{**step(at, "book", guest=f"g{at}"), "depends_on": []} for at in range(250)]}},
+        }
+    ]
+}
+
+
+async def test_a_client_that_leaves_amid_an_undo_ends_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over HTTP: the saga that undoes reads a large child as its own work, whoever asked for the undo."""
+    visits: list[Visit] = []
+
+    def noted(saga: str) -> Visit:
+        visits.append(Visit(saga))
+        return visits[-1]
+
+    monkeypatch.setattr(door, "Visit", noted)
+    async with engine() as coordinator, engine_served(coordinator) as url:
+        await coordinator.run(FAMILY, saga_id="kim-trip", tags=["agent:kim"])
+        assert len(rooms) == 250
+        slow = Slow(monkeypatch)
+        async with asyncio.timeout(60), legacy_session(url) as http:
+            params = {"name": "saga_undo", "arguments": {"saga_id": "kim-trip"}}
+            body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+            async with http.stream("POST", url, json=body):
+                assert await asyncio.to_thread(slow.begun.wait, 60)
+        try:
+            async with asyncio.timeout(60):
+                await visits[-1].gone.wait()
+        finally:
+            slow.left.set()
+        undone = await coordinator.wait("kim-trip-undo")
+    assert (undone.status, rooms) == ("COMPENSATED", [])

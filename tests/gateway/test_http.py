@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,10 +18,13 @@ import pytest
 from saga_engine import Coordinator, tool
 from saga_engine.cli import run
 from saga_engine.errors import SettingInvalid
+from saga_engine.execution import incoming
 from saga_engine.gateway.door import Door, hosts_for, tokens_in
+from saga_engine.plan.effort import spend
 from tests.gateway.agents import about, client, legacy_session, served
 
 ERAS = ["legacy", "2026-07-28"]
+HOST = [(b"host", b"127.0.0.1")]
 SECRET = "a-token-of-an-agent-0123456789"
 
 
@@ -273,6 +277,52 @@ def test_a_name_of_the_gateway_must_be_known() -> None:
     for text in ("short", "", "a b c", f"desk.2 {SECRET}", f"{SECRET}\x00"):
         with pytest.raises(SettingInvalid):
             tokens_in(text, "tokens")
+
+
+async def test_large_requests_are_counted_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent has four at a time; the work on one ends when its client has left, or has taken too long."""
+    body = b'{"a":"' + b"," * 100_000 + b'"}'
+    left, told, entered = asyncio.Event(), [], []
+    begun = threading.Semaphore(0)
+
+    async def reading() -> None:
+        parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if not parts:
+                await left.wait()
+                return {"type": "http.disconnect"}
+            return parts.pop()
+
+        async def send(message: Any) -> None:
+            told.append(message.get("status"))
+
+        await door({"type": "http", "method": "POST", "path": "/mcp", "headers": HOST}, receive, send)
+
+    async def inner(*_: Any) -> None:
+        entered.append(1)
+
+    def endless(*_: Any) -> None:
+        begun.release()
+        while True:
+            spend()
+
+    door = Door(inner, own="desk", hosts=hosts_for("127.0.0.1", ()))
+    await reading()
+    assert (told, entered) == ([], [1])
+    monkeypatch.setattr(incoming, "_sliced", endless)
+    works = [asyncio.create_task(reading()) for _ in range(5)]
+    await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+    assert told[0] == 429
+    assert await asyncio.to_thread(begun.acquire, True, 60)
+    left.set()
+    await asyncio.wait(works)
+    assert [status for status in told if status] == [429, 499, 499, 499, 499]
+    left.clear()
+    monkeypatch.setattr("saga_engine.gateway.door.CHECK_S", 0.01)
+    told.clear()
+    await reading()
+    assert (told[0], entered) == (422, [1])
 
 
 async def test_a_request_that_is_too_large() -> None:

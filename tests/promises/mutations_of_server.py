@@ -201,6 +201,11 @@ OF_SERVER = [
         (("        return await _aside(work, allowance)", "        return work()"),),
     ),
     Mutation(
+        "tests/execution/test_aside.py::test_the_work_of_a_saga_is_bound_by_no_allowance_of_a_caller",
+        "a saga's own work is bound to what its caller is allowed",
+        (("    context.run(_ALLOWED.set, _UNBOUNDED)\n", ""),),
+    ),
+    Mutation(
         "tests/gateway/test_engine.py::test_no_turn_takes_long_whatever_an_agent_writes",
         "a plan that was read counts as small",
         (("return await aside(work) if is_large(*parts) else work()", "return work()"),),
