@@ -206,6 +206,13 @@ def counts(state: State) -> Counts:
         steps += 1
         if step.status == t.PENDING:
             continue
+        if step.status == t.COMPENSATED and not step.left:
+            continue
+        if step.status == t.SUCCEEDED and not (step.left or compiled.index in asked):
+            effect = step.effect  # mostly it is as simple as this, and each saga that ends is counted
+            own = type(effect) is Made and effect.via != "timer" and not effect.to
+            in_effect += own or state.owns(compiled.index)
+            continue
         bucket = _bucket(state, compiled, step, state.status, asked.get(compiled.index))
         if bucket in ("failed", "left_in_place") or (step.status == t.SUCCEEDED and state.owns(compiled.index)):
             in_effect += 1
