@@ -427,7 +427,7 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
     next attempt, null as long as no call is over.
     """
     attempts = call.attempt - call.not_made
-    error = None if _over(state.steps[index], direction) else call.error  # that of an earlier attempt: see the history
+    error = None if _over(state, index, direction) else call.error  # that of an earlier attempt: see the history
     body: dict[str, Any] = {
         "attempts": attempts,
         "error": error_dict(error),
@@ -445,9 +445,13 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
     return body
 
 
-def _over(step: StepState, direction: Direction) -> bool:
-    """Whether a call happened, so that no error is left of it."""
-    return step.effect is not None if direction == FORWARD else step.status == t.COMPENSATED
+def _over(state: State, index: int, direction: Direction) -> bool:
+    """Whether a call happened, so that no error is left of it: but for that of an output which means failure."""
+    step = state.steps[index]
+    if direction != FORWARD:
+        return step.status == t.COMPENSATED
+    failed = state.plan.steps[index].failed_when is not None and index in state.failed
+    return step.effect is not None and not failed
 
 
 def _made(call: CompiledRollback, state: State) -> Mapping[str, Any] | None:

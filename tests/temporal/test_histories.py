@@ -83,7 +83,7 @@ async def test_an_engine_that_decides_otherwise_is_noticed(mutant: str, monkeypa
     for path in FILES:
         try:
             await replay(SagaWorkflow, [history(path)])
-        except NondeterminismError:
+        except (NondeterminismError, RuntimeError):  # of a run that continues another, the journal cannot be read
             refused.append(path.stem)
     assert refused
 
