@@ -187,7 +187,7 @@ OF_SERVER = [
     Mutation(
         "tests/doors/test_views.py::test_each_view_shows_each_fact_alike",
         "a call that happened shows the error of an earlier attempt",
-        (("    error = None if _over(state.steps[index], direction) else call.error", "    error = call.error"),),
+        (("    error = None if _over(state, index, direction) else call.error", "    error = call.error"),),
         only="no_stale_error",
     ),
     Mutation(
