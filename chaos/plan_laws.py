@@ -157,12 +157,17 @@ class Both(OutsideLedger):
 def undo_breaches(plan: Mapping[str, Any], ledger: OutsideLedger, told: Told, undo: Told) -> Iterator[str]:
     """An undo does what its report says with the effects of the saga that completed."""
     last = {step["step_id"] for step in plan.get("finally", ())}
+    # What a step of the plan took back was over before: nothing of the two is left to undo.
+    taken = {step["step_id"] for step in told.body["steps"] if "undone_by" in step}
+    taken |= {step["undone_by"] for step in told.body["steps"] if "undone_by" in step}
+    if again := sorted({str(line.step_id) for line in ledger.lines(undo.body["saga_id"]) if line.step_id in taken}):
+        yield f"steps {', '.join(again)} were taken back before, and are undone again"
     both = [*ledger.lines(told.body["saga_id"]), *ledger.lines(undo.body["saga_id"])]
-    lines = Both([line for line in sorted(both) if line.step_id not in last])
+    lines = Both([line for line in sorted(both) if line.step_id not in last | taken])
     before = {str(step["step_id"]): step for step in told.body["steps"]}
     steps = []
     for step in undo.body["steps"]:
-        if step["step_id"] not in last:
+        if step["step_id"] not in last | taken:
             first = before[str(step["step_id"])]
             own = {name: value for name, value in step.items() if name not in ("via", "source", "handed_to")}
             if first.get("via") in ("event", "timer"):  # what it undoes came from outside, or nothing came
