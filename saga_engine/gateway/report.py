@@ -154,7 +154,7 @@ def preview_of(
             undoes.append((each, spec.undo, asks.get(str(each["step_id"]), "" if spec.undo else _NO_UNDO)))
         elif kind == "stands":
             made["would_remain"].append(_called(each))
-    waits = _would_wait(state, undoes)
+    waits = _would_wait(state, undoes, [str(each["step_id"]) for each in steps])
     for each, undo, why in undoes:
         name = "would_ask" if why else "would_wait" if str(each["step_id"]) in waits else "would_undo"
         said = {"why": printable(why, _ABOUT_CHARS)} if why else {"undo": undo}
@@ -165,12 +165,17 @@ def preview_of(
     return bounded(made, _MOST)
 
 
-def _would_wait(state: State | None, undoes: Sequence[tuple[Mapping[str, Any], str | None, str]]) -> set[str]:
+def _would_wait(
+    state: State | None, undoes: Sequence[tuple[Mapping[str, Any], str | None, str]], calls: Sequence[str]
+) -> set[str]:
+    """What would wait for an operator: about an undo, or about one of the ``calls`` in doubt that is asked about."""
     if state is None:
         return set()
     steps, places = state.plan.steps, state.plan.by_key
     asked = {places[str(each["step_id"])] for each, _, why in undoes if why}
-    waits = would_wait(state, [places[str(each["step_id"])] for each, _, _ in undoes], asked)
+    open_ = {question.step for question in state.questions.values() if not question.of_session}
+    asked |= open_.intersection(places[call] for call in calls)
+    waits = would_wait(state, {*asked, *(places[str(each["step_id"])] for each, _, _ in undoes)}, asked)
     return {steps[index].key for index in waits}
 
 

@@ -116,6 +116,23 @@ async def test_an_unknown_in_the_middle_is_settled_by_the_key() -> None:
     assert (told["clean"], len(told["undone"]), crm.customers) == (True, 3, CUSTOMERS)
 
 
+async def test_the_preview_says_what_waits_for_a_call_in_doubt() -> None:
+    """A call that an operator is asked about holds up what was done before it to the same customer, and nothing else."""
+    crm = Crm(lost=3)
+    async with agent_of(crm) as (it, coordinator):
+        for customer in ("c_001", "c_003"):
+            await it.done("update_customer", id=customer, plan=f"plan-{customer}", notes="")
+        await it.refused("update_customer", id="c_001", plan="free", notes="wrong edit")
+        preview = await it.done("saga_preview")
+        told = (await it.call("saga_rollback")).structured_content
+        assert told is not None
+        assert [each["call"] for each in preview["would_wait"]] == ["1"]
+        assert [each["call"] for each in preview["would_undo"]] == [each["call"] for each in told["undone"]] == ["2"]
+        await coordinator.resolve("desk", 3, "not-happened", by="operator")
+        await coordinator.resume("desk")
+    assert crm.customers["c_003"] == CUSTOMERS["c_003"]
+
+
 async def test_an_unknown_in_the_middle_without_a_key_is_asked_about() -> None:
     """Nothing can settle it: an operator is asked, and after the answer everything is undone, the unknown included."""
     crm = Crm(lost=2)
