@@ -167,7 +167,7 @@ async def test_no_turn_takes_long_whatever_an_agent_writes(asked: str) -> None:
         turns = Turns()
         await made("ann", {"plan": {"steps": steps}})
         turns.end()
-    assert turns.longest < turns.whole / 2, f"{turns.longest:.3f} of {turns.whole:.3f} s in {turns.count} turns"
+    assert turns.longest < turns.whole / 4, f"{turns.longest:.3f} of {turns.whole:.3f} s in {turns.count} turns"
 
 
 async def test_an_agent_does_not_approve_its_own_plan() -> None:

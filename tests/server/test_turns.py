@@ -94,7 +94,7 @@ DOORS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "a view": ("GET", "/v1/sagas/large", lambda: b"", 200),
 }
 #: A turn may take such a part of the whole. (Before, it was nearly all of it at each of these doors.)
-PART = 1 / 2
+PART = 1 / 4
 
 
 @pytest.mark.parametrize("name", DOORS)
@@ -106,7 +106,7 @@ async def test_no_turn_takes_long_whatever_a_request_brings(name: str) -> None:
     async with Coordinator.open("memory://", [*TOOLS, pack, unpack], durability="relaxed") as engine:
         await engine.submit(ask, saga_id="s", detach=True)
         if "large" in path:
-            await engine.submit({"steps": many(3_000)}, saga_id="large", detach=True)
+            await engine.submit({"steps": many(6_000)}, saga_id="large", detach=True)
         if b'"large"' in data:
             await engine.templates.put("large", {"steps": many(3_000)})
         async with serving(engine) as server:
@@ -115,5 +115,5 @@ async def test_no_turn_takes_long_whatever_a_request_brings(name: str) -> None:
             found = await server.client.request(method, path, content=data, headers=headers)
             turns.end()
     assert found.status_code == status, found.text[:500]
-    assert turns.count > 4
+    assert turns.count > 10
     assert turns.longest < turns.whole * PART, f"{turns.longest:.3f} of {turns.whole:.3f} s in {turns.count} turns"
