@@ -193,20 +193,24 @@ class Counts(NamedTuple):
     in_doubt: int
 
 
+#: Steps in these states, if nothing is asked about them, have no effect.
+_OVER: Final = frozenset({t.COMPENSATED, t.FAILED, t.BLOCKED, t.SKIPPED})
+
+
 def counts(state: State) -> Counts:
     """The one count of a saga's steps, for every view. Reads, undos and ``finally`` leave no effect.
 
     The effect of a step whose undo failed or is not made stands; that of another saga is counted there.
     """
     steps = in_effect = in_doubt = 0
-    asked = _asked(state)
+    asked = _asked(state) if state.questions else {}
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
         if compiled.kind in ("finally", "read") or step.undoes >= 0:
             continue
         steps += 1
         if step.status == t.PENDING:
             continue
-        if step.status == t.COMPENSATED and not step.left:
+        if step.status in _OVER and not (step.left or compiled.index in asked):
             continue
         if step.status == t.SUCCEEDED and not (step.left or compiled.index in asked):
             effect = step.effect  # mostly it is as simple as this, and each saga that ends is counted

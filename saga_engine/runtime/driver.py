@@ -266,7 +266,7 @@ class SagaDriver(Resting):
                     return None
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, without its own task: the hot path of a sequential saga.
-                    settled_at = self._learn(effects[0], await self._perform_here(effects[0]))
+                    settled_at = await self._perform_here(effects[0])
                 else:
                     await self._perform(effects)
                     settled_at = None
@@ -496,8 +496,8 @@ class SagaDriver(Resting):
         state = self.state
         return not (self._tasks or state.waiting or state.waits or self._outcomes or state.open)
 
-    async def _perform_here(self, effect: AnyEffect) -> Result:
-        """The outcome of an effect beside which nothing else runs."""
+    async def _perform_here(self, effect: AnyEffect) -> int:
+        """Perform an effect beside which nothing else runs, and record its outcome; returns when."""
         self._here = True
         if self._trials.active:
             self._trials.rests(self)
@@ -516,7 +516,13 @@ class SagaDriver(Resting):
             self._here = False
         if self._unwritten is not None:  # a guard may have produced an outcome of it
             raise self._unwritten
-        return result
+        if type(result) is not Done:
+            return self._learn(effect, result)
+        now = self._clock.now_after(
+            self.state.saga_id, self.state.at
+        )  # as there, for each call: without a call of its own
+        self._machine.learn(effect, result, now, random.random())
+        return now
 
     async def _perform_apart(self, effect: AnyEffect) -> None:
         result: Result | LeaseLost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from saga_engine.core.fold import begin
@@ -29,7 +30,8 @@ def test_questions_are_gone_through_once() -> None:
     body = {"steps": [{"step_id": number, "tool": "look", "kind": "irreversible"} for number in range(1, 50)]}
     compiled = compile_plan(load_plan(body), Catalog([ToolSpec("look", effect="write", keyed=True)]))
     state = begin(SagaStarted(at=0, saga_id="s", plan=None, digest="", seed="0"), compiled)
-    state.questions = looked = Looked()
+    looked = Looked(one=SimpleNamespace(step=0, direction="forward", kind="in-doubt"))  # type: ignore[dict-item]
+    state.questions = looked
     for step in state.steps:
         step.status = "RUNNING"
     assert counts(state).steps == 49

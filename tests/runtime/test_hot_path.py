@@ -424,14 +424,14 @@ async def frames_per_step(coordinator: Coordinator, names: Sequence[str], calls:
 async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
     """Function calls, forward and backward: whoever adds one to each step finds it here, and says what it is for.
 
-    A call counts once for each time that it runs: a coroutine that waited counts again. (One for each step is the
-    price of the machine: what may be done is asked for apart from what must be durable.)
+    A call counts once for each time that it runs: a coroutine that waited counts again. (The few beyond 82 are
+    the one count of steps, for the head of a saga whose status changes.)
     """
     async with Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as coordinator:
         forward = await frames_per_step(coordinator, ["forth"] * 50, 50, "COMPLETED")
         both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED")
-    assert forward < 65
-    assert both < 84
+    assert forward < 64
+    assert both < 82.1
 
 
 async def test_spans_cost_nothing_when_off_and_little_when_on(counting) -> None:
