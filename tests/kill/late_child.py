@@ -7,6 +7,7 @@ answer to the wait (``answers``), which has one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.kill.world import FAST, World, did
 from tests.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
+Part = Callable[[Coordinator, dict[str, Any]], Awaitable[Told]]
 
 
 @tool(undo="cancel", keyed=True, retry=FAST)
@@ -89,15 +91,16 @@ def main(case: dict[str, Any]) -> Told:
     delivering._TELL_AGAIN_MS = 0  # type: ignore[misc]
     if "mutant" in case:
         MUTANTS[case["mutant"]].install()
-    return asyncio.run(_play(case))
+    return asyncio.run(play(case, PARTS))
 
 
-async def _play(case: dict[str, Any]) -> Told:
+async def play(case: dict[str, Any], parts: Mapping[str, Part]) -> Told:
+    """The part of the case, in a process whose store may fail."""
     store = FaultyStore(open_store(case["url"]), World.faults)
     told: Told = {}
     try:
         async with Coordinator.open(store, TOOLS, on_escalation=()) as coordinator:
-            told = await PARTS[case["part"]](coordinator, case)
+            told = await parts[case["part"]](coordinator, case)
     except SagaError as error:
         told = {"error": error.to_dict()}
     finally:

@@ -9,18 +9,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from saga_engine import Coordinator, SagaError
+from saga_engine import Coordinator
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import SagaNotFound
 from saga_engine.runtime import children
-from saga_engine.stores import open_store
-from saga_engine.testing.faults import Faults, FaultyStore
+from saga_engine.testing.faults import Faults
 from saga_engine.testing.ledger import OutsideLedger
-from tests.kill.late_child import TOOLS, wait_longer
+from tests.kill.late_child import Told, play, wait_longer
 from tests.kill.polling import eventually
 from tests.kill.world import World
-
-Told = dict[str, Any]
 
 
 def main(case: dict[str, Any]) -> Told:
@@ -29,20 +26,7 @@ def main(case: dict[str, Any]) -> Told:
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""))
     children._LOOK_MS = (86_400_000, 86_400_000)  # type: ignore[misc]  # no parent finds the end by itself
-    return asyncio.run(_play(case))
-
-
-async def _play(case: dict[str, Any]) -> Told:
-    store = FaultyStore(open_store(case["url"]), World.faults)
-    told: Told = {}
-    try:
-        async with Coordinator.open(store, TOOLS, on_escalation=()) as coordinator:
-            told = await PARTS[case["part"]](coordinator, case)
-    except SagaError as error:
-        told = {"error": error.to_dict()}
-    finally:
-        await store.close()
-    return told
+    return asyncio.run(play(case, PARTS))
 
 
 async def _submit(coordinator: Coordinator, case: dict[str, Any]) -> Told:
