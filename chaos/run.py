@@ -266,7 +266,8 @@ class Run:
                     if not paused:  # once: each change puts off the look at a tick whose worker died
                         paused = (await coordinator.schedules.pause(ticking.NAME)).paused
                     self._ticks = await ticking.ticks(coordinator, first_ms)
-                if self._ticks and self._ended == self._known:
+                # (One that has ended is queued until others have been told what follows: its teller may have died.)
+                if self._ticks and self._ended == self._known and not (load["queued"] or load["timed"]):
                     await injector.rest()
                     return load
                 if submitting.done() and submitting.exception() is not None:
