@@ -37,6 +37,9 @@ _TRIAL_EXTRA_S: Final = 5.0
 _TRIAL_PAUSE_S: Final = 1.0
 #: The mean distance, in seconds, between two calls that wait for one breaker: they look at it one after the other.
 _APART_S: Final = 0.05
+#: A call that comes so much too early, in seconds and as a part of the rest, waits here: when the rest ends is known
+#: only up to the way to the store and back, and who is sent away once more stands behind all others.
+_MOMENT_S, _MOMENT_PART = 0.1, 1 / 10
 #: The longer a breaker has been open, the more seldom calls look: after this part of that time, at most these seconds.
 _PART: Final = 1 / 8
 _SELDOM_S: Final = 30.0
@@ -87,7 +90,9 @@ class Breakers:
         if not state.tripped or is_undo(call):
             return None
         left_s = self._left_s(name)
-        if left_s > 0:
+        if 0 < left_s <= min(_MOMENT_S, policy.open_s * _MOMENT_PART):
+            await asyncio.sleep(left_s)
+        elif left_s > 0:
             return self._later(name, state, left_s)
         if not trial:
             return None

@@ -60,6 +60,21 @@ def test_what_counts_as_a_failure(outcome, bad):
     assert failed(outcome) is bad
 
 
+async def test_who_comes_a_moment_too_early_keeps_the_place(store):
+    """The way to the store and back moves the end of the rest a little: that sends nobody behind all others."""
+    called = []
+    tools = guard(store, breaking(BreakerPolicy(failures=1, open_s=LONG_S), called))
+    await tools.call("act", {"how": "retryable"}, step())
+    assert is_open(await tools.call("act", {"how": "fine"}, step(number=2)))
+    view, loop = tools._breakers, asyncio.get_running_loop()
+    for left_s, made in ((0.05, True), (0.5, False)):
+        await view._read()
+        view._opens_s["act"] = loop.time() + left_s
+        assert (await view.refusal("act", BreakerPolicy(1, LONG_S), step(number=3), trial=False) is None) is made
+    assert called == ["retryable"]
+    await tools.close()
+
+
 async def test_failures_in_a_row_open_it_for_all_processes(store):
     """Law: after three failures the next call is 'not done, retryable', not definite, with the wait; nothing is called."""
     called = []
