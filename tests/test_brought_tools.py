@@ -56,6 +56,7 @@ async def test_as_a_decorator() -> None:
             return f"{at}!"
 
         @s.tool
+        @tool
         async def send(text: str) -> str:
             return text
 

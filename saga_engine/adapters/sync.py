@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
@@ -22,8 +22,10 @@ from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import NumberedOutput, Undo
 from saga_engine.runtime.session_options import Diverging, OnFailure
+from saga_engine.tools.decorator import Tool
 
 if TYPE_CHECKING:
+    from saga_engine.plan.tool_spec import Effect
     from saga_engine.ports import Store
     from saga_engine.tools.registry import ToolRegistry
 
@@ -120,22 +122,43 @@ class SyncSession:
         """Run ``Session.saga`` and wait for it."""
         return self.run(lambda: self.session.saga(plan, template=template, input=input))
 
-    def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
+    @overload
+    def tool(
+        self, function: _F, /, *, undo: Any = None, irreversible: bool = False, effect: Effect | None = None
+    ) -> _F: ...
+
+    @overload
+    def tool(
+        self, function: None = None, /, *, undo: Any = None, irreversible: bool = False, effect: Effect | None = None
+    ) -> Callable[[_F], _F]: ...
+
+    def tool(
+        self,
+        function: Any = None,
+        /,
+        *,
+        undo: Any = None,
+        irreversible: bool = False,
+        effect: Effect | None = None,
+    ) -> Any:
         """``Session.tool``, with a function that blocks."""
+        if function is None:
+            return functools.partial(self.tool, undo=undo, irreversible=irreversible, effect=effect)
+        given = function if effect is None else Tool(function, effect=effect)
 
         async def bring() -> None:
-            self.session.bring(undo, function)
+            self.session.bring(undo, given)
 
         self.run(bring)
-        inner = getattr(function, "function", function)
+        inner = getattr(given, "function", given)
         signature = inspect.signature(inner)
 
         @functools.wraps(inner)
         def call(*args: Any, **named: Any) -> Any:
             params = signature.bind_partial(*args, **named).arguments
-            return self.call(function, params, undo=undo, irreversible=irreversible)
+            return self.call(given, params, undo=undo, irreversible=irreversible)
 
-        return call  # type: ignore[return-value]
+        return call
 
     def savepoint(self) -> Savepoint:
         """``Session.savepoint``."""
@@ -164,7 +187,7 @@ def sync_session(
     tools: Iterable[Any] | ToolRegistry = (),
     goal: str = "",
     on_divergence: Diverging = "strict",
-    on_failure: OnFailure = "undo",
+    on_failure: OnFailure | None = None,
     idle_s: float | None = None,
     deadline_s: float | None = None,
     max_tool_calls: int | None = None,

@@ -79,7 +79,10 @@ def declared(  # noqa: PLR0917 - one call for each tool of a framework
     options: Mapping[str, Mapping[str, Any]],
     failed: FailedChecks = None,
 ) -> AnyTool:
-    """A framework's tool as a tool of this engine; options as of ``tool``. Raises ``ToolInvalid``."""
+    """A framework's tool as a tool of this engine; options as of ``tool``. Raises ``ToolInvalid``.
+
+    A tool of whose effect nothing is said is undeclared: its calls count as writes that nothing takes back.
+    """
     given: dict[str, Any] = {"effect": "read"} if name in set(reads) else {}
     if name in undo:
         given["undo"] = name_of(undo[name])
@@ -87,7 +90,8 @@ def declared(  # noqa: PLR0917 - one call for each tool of a framework
     if check is not None:
         given["failed"] = check
     given |= options.get(name, {})
-    return Tool(function, name=name, description=description, input_schema=schema, **given)
+    said = not {"effect", "undo", "semantic"}.isdisjoint(given)
+    return Tool(function, declared=said, name=name, description=description, input_schema=schema, **given)
 
 
 def require_known(names: Iterable[str], *mentioned: Iterable[str]) -> None:

@@ -337,7 +337,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         *,
         goal: str = "",
         on_divergence: Diverging = "strict",
-        on_failure: OnFailure = "undo",
+        on_failure: OnFailure | None = None,
         idle_s: float | None = None,
         deadline_s: float | None = None,
         max_tool_calls: int | None = None,
@@ -353,12 +353,15 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         nothing, ``continue`` continues live from there, ``rollback`` undoes everything; ``append`` compares nothing:
         all calls of this run come after the recorded ones. ``on_failure``: what an exception does: ``undo``; ``keep``
         leaves the session open, and the agent that runs again makes the calls that failed last anew and no other;
-        ``ask`` asks an operator which. ``idle_s``: after so many seconds without the agent or an answer such a session
-        is undone. ``tags``: words by which ``search`` finds a new session. ``tools``: those that only the agent has.
+        ``ask`` asks an operator which; by default ``undo``, and ``ask`` if a call of an undeclared tool stands.
+        ``idle_s``: after so many seconds without the agent or an answer a kept session is undone. ``tags``: words by
+        which ``search`` finds a new session. ``tools``: those that only the agent has.
         ``limits``: for a new session, where they are stricter than the operator's.
         Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan),
         ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
         """
+        from saga_engine.agents.watch import Watch
+
         name = check_saga_id(saga_id or new_saga_id())
         own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
         check_tags(tags)
@@ -369,7 +372,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         )
         made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
         made.adopt = partial(self._registration.adopt, name)
-        made.expanded = self.templates.expanded
+        made.watch, made.expanded = Watch(self.tools), self.templates.expanded
         made.bring(*tools)
         async with opened(made, handle, body) as session:
             yield session

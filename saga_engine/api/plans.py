@@ -71,7 +71,8 @@ class Registration:
         """
         (new,) = collect(tool)
         owner, known = self._of_sessions.get(new.name), self._tools.get(new.name)
-        if known is not None and (owner is None or known.function == new.function):
+        better = known is not None and new.declared and not known.declared and known.function == new.function
+        if known is not None and not better and (owner is None or known.function == new.function):
             return False
         if owner == saga_id:
             links = {collect(each)[0].name for each in (new.undo, new.probe) if callable(each)}

@@ -85,6 +85,7 @@ class ToolSpec:
     ``sensitive``: params whose values no view of a saga shows.
     ``redact``: fields of its output that never reach the journal (``plan.redacted``).
     ``use_when``, ``not_when``, ``returns``, ``tags``: what a model reads to choose a tool.
+    ``declared``: its author said that it is a tool; False: a plain function, of whose effect nobody has said anything.
     ``digest``: a short hash of name, schemas and effect; it shows that a tool changed while a saga was running.
     """
 
@@ -124,6 +125,7 @@ class ToolSpec:
     tags: tuple[str, ...] = ()
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
+    declared: bool = True
     digest: str = ""
     check_params: ParamsCheck = _accept_any
     check_output: ParamsCheck = _accept_any

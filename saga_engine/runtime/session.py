@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,13 +47,10 @@ from saga_engine.runtime.session_calls import (
     refusal,
     stands,
     to_undo,
-    wrapped,
 )
 from saga_engine.runtime.session_history import Recorded, recorded_calls
-from saga_engine.runtime.session_options import Diverging, OnFailure, check_options
+from saga_engine.runtime.session_options import Diverging, OnFailure, Watching, check_options
 from saga_engine.runtime.session_steps import SessionSteps
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Savepoint(NamedTuple):
@@ -76,7 +73,7 @@ class Session(SessionSteps):
         catalog: ToolCatalog,
         *,
         diverging: Diverging,
-        on_failure: OnFailure = "undo",
+        on_failure: OnFailure | None = None,
         idle_s: float | None = None,
     ) -> None:
         check_options(diverging, on_failure, idle_s)
@@ -90,10 +87,12 @@ class Session(SessionSteps):
         self.expanded: Callable[[Plan | Source], Awaitable[Plan | Source]] | None = None
         #: Registers a tool that the agent brings.
         self.adopt: Callable[[Any], bool] | None = None
+        #: What is asked about each call before it is made.
+        self.watch: Watching | None = None
         #: The tools that can be called.
         self.catalog = catalog
         self._diverging = diverging
-        #: What becomes of the session if its agent fails.
+        #: What becomes of the session if its agent fails; None: an operator is asked if undeclared calls stand.
         self.on_failure = on_failure
         self._idle_ms = round((idle_s or 0) * 1000)
         self._handle: Handle | None = None
@@ -121,7 +120,7 @@ class Session(SessionSteps):
 
     def recall(self, records: Sequence[r.AnyRecord]) -> None:
         """Receive the journal before the session starts: no state contains where an agent rolled back."""
-        self._recorded = recorded_calls(records, keeps=self.on_failure != "undo")
+        self._recorded = recorded_calls(records, keeps=self.on_failure in ("keep", "ask"))
 
     def repeat(self, state: State) -> None:
         """The session is complete: calls are answered from ``state``, and none can be added."""
@@ -156,8 +155,9 @@ class Session(SessionSteps):
         """Call a tool and return its output; ``params`` and keyword arguments are its params.
 
         ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
-        deliberately. Raises ``CallFailed`` (not done; ``CallInvalid``: it cannot be made so), ``CallBlocked`` (the
-        policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, or ``PlanInvalid`` (its undo).
+        deliberately; a plain function that nobody declared counts so. Raises ``CallFailed`` (not done; ``CallInvalid``:
+        it cannot be made so), ``CallBlocked`` (the policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, or
+        ``PlanInvalid`` (its undo).
         """
         values = {**params, **named} if isinstance(params, Mapping) else named if params is None else params
         return (
@@ -175,8 +175,10 @@ class Session(SessionSteps):
     ) -> NumberedOutput:
         """``call``, and the key of its step beside its output."""
         undoes = undo is None and isinstance(params, Mapping) and self._takes_back(name_of(tool), params)
-        irreversible = irreversible or undoes  # it needs no undo of its own
-        record = call_record(self.catalog, name_of(tool), params, undo, irreversible=irreversible, timeout_s=timeout_s)
+        meant = irreversible or undoes  # it needs no undo of its own
+        record = call_record(self.catalog, name_of(tool), params, undo, irreversible=meant, timeout_s=timeout_s)
+        if self.watch is not None:
+            self.watch.call(record, irreversible=meant)
         key = await self._placed(record)
         return NumberedOutput(key, await self._result(key, record))
 
@@ -201,21 +203,6 @@ class Session(SessionSteps):
         state = self._here()
         steps = zip(state.plan.steps, state.steps, strict=True)
         return {compiled.key: step.output for compiled, step in steps if step.effect and compiled.key in self._settled}
-
-    def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
-        """Wrap a tool's function: calling it calls the tool in this session; ``undo`` as in ``call``.
-
-        A function that the coordinator does not know becomes a tool of it. Raises ``ToolInvalid``.
-        """
-        self.bring(undo, function)
-        made: _F = wrapped(self.call, function, undo=undo, irreversible=irreversible)
-        return made
-
-    def bring(self, *tools: Any) -> None:
-        """Register those of the functions and tools that the coordinator does not know."""
-        for each in tools:
-            if self.adopt is not None and callable(each):
-                self.adopt(each)
 
     def savepoint(self) -> Savepoint:
         """The place to which ``rollback`` can return."""
@@ -290,16 +277,22 @@ class Session(SessionSteps):
         if not (outcome.status == t.ESCALATED and outcome.body["session"] == "open") or is_kept(outcome):
             return outcome
         assert self.deliver is not None
-        ask = self.on_failure == "ask"
+        ask = self.failing == "ask"
         kept = Message(secrets.token_hex(8), "keep", step=step, error=why, ask=ask, idle_ms=self._idle_ms)
         try:
             return await self.deliver(kept)
         except CancelRefused:  # it was closed, or ended, meanwhile
             return outcome
 
+    @property
+    def failing(self) -> OnFailure:
+        """What an error of the agent does now."""
+        unsaid = self.watch.failing(self._state) if self.watch and self._state else "undo"
+        return self.on_failure or unsaid
+
     def _keep_now(self, state: State, now: int) -> r.SessionKept | None:
         step, why = self._keeping or ("", ErrorInfo("", ""))
-        return keep(state, step, why, now, ask=self.on_failure == "ask", idle_ms=self._idle_ms)
+        return keep(state, step, why, now, ask=self.failing == "ask", idle_ms=self._idle_ms)
 
     async def finish(self) -> SagaResult:
         """End the session at the end of its block. Raises ``SessionDiverged`` if it went further before."""

@@ -54,7 +54,7 @@ def _leaves_open(error: BaseException) -> bool:
 
 async def _keep_diverged(session: Session, error: BaseException) -> None:
     """A session whose agent diverged still waits for the agent that it was kept for."""
-    if session.turned_away and session.on_failure != "undo":
+    if session.turned_away and session.on_failure in ("keep", "ask"):
         await asyncio.shield(session.keep(error))
 
 
@@ -74,7 +74,7 @@ async def opened(
             if not isinstance(error, asyncio.CancelledError):
                 await session.people_told()
             raise
-        if session.on_failure != "undo":
+        if session.failing != "undo":
             outcome = await asyncio.shield(session.keep(error))
             error.add_note(told_kept(name, outcome))
             raise

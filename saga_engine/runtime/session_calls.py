@@ -158,6 +158,7 @@ def call_record(
 ) -> r.CallAdded:
     """The record of a call, without its position. Raises ``CallInvalid`` and ``PlanInvalid``.
 
+    A tool that nobody declared is a write that nothing takes back, whether or not ``irreversible`` says so.
     ``CallInvalid`` is the agent's mistake, which a model can mend; an undo that does not fit is its author's.
     """
     spec = catalog.spec(name)
@@ -187,7 +188,8 @@ def call_record(
             )
             hint = "give its params: undo=(TOOL, {…})"
             problems.append(Problem("undo-unfillable", "$.undo", message, hint))
-    if undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never"):
+    unsaid = undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never")
+    if unsaid and spec.declared:
         hint = "give undo=…, register an undo for the tool, or say irreversible=True"
         problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))
     if problems:
@@ -201,7 +203,7 @@ def call_record(
         undo_params=None if meant is None or meant.params is None else plain(dict(meant.params)),
         undo_each=None if meant is None else meant.each,
         undo_then=then,
-        irreversible=irreversible and undo_tool is None,
+        irreversible=(irreversible or unsaid) and undo_tool is None,
         read=spec.effect == "read",
         timeout_s=timeout_s,
         tool_digest=spec.digest,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 from msgspec import json
@@ -17,13 +18,17 @@ from saga_engine.plan.model import Plan
 from saga_engine.plan.parser import Source, read_source
 from saga_engine.plan.session_steps import builtin_body
 from saga_engine.plan.values import cut, plain
-from saga_engine.runtime.session_calls import call_record, with_late, with_undo
+from saga_engine.runtime.session_calls import call_record, with_late, with_undo, wrapped
+from saga_engine.tools.decorator import Tool
 
 if TYPE_CHECKING:
     from saga_engine.core.state import State
     from saga_engine.execution.result import Handle, SagaResult
-    from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.plan.tool_spec import Effect, ToolCatalog
     from saga_engine.runtime.session_history import Recorded
+    from saga_engine.runtime.session_options import Watching
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class SessionSteps:
@@ -41,11 +46,53 @@ class SessionSteps:
         _recorded: Recorded
         expanded: Callable[[Plan | Source], Awaitable[Plan | Source]] | None
 
+        adopt: Callable[[Any], bool] | None
+        watch: Watching | None
+        call: Callable[..., Awaitable[Any]]
+
         def _here(self) -> State: ...
 
         async def _placed(self, record: r.CallAdded) -> str: ...
 
         async def _result(self, key: str, record: r.CallAdded | None) -> Any: ...
+
+    @overload
+    def tool(
+        self, function: _F, /, *, undo: Any = None, irreversible: bool = False, effect: Effect | None = None
+    ) -> _F: ...
+
+    @overload
+    def tool(
+        self, function: None = None, /, *, undo: Any = None, irreversible: bool = False, effect: Effect | None = None
+    ) -> Callable[[_F], _F]: ...
+
+    def tool(
+        self,
+        function: Any = None,
+        /,
+        *,
+        undo: Any = None,
+        irreversible: bool = False,
+        effect: Effect | None = None,
+    ) -> Any:
+        """Wrap a function: calling it calls the tool in this session.
+
+        Also as a decorator: ``@s.tool``, ``@s.tool(effect="read")``. ``undo`` and ``irreversible`` as in ``call``,
+        ``effect`` as in ``tool``. A function that the coordinator does not know becomes a tool of it. Without a word
+        about its effect it counts as a write that nothing takes back.
+        Raises ``ToolInvalid``.
+        """
+        if function is None:
+            return partial(self.tool, undo=undo, irreversible=irreversible, effect=effect)
+        given = function if effect is None else Tool(function, effect=effect)
+        self.bring(undo, given)
+        return wrapped(self.call, given, undo=undo, irreversible=irreversible)
+
+    def bring(self, *tools: Any) -> None:
+        """Register those of the functions and tools that the coordinator does not know."""
+        for each in tools:
+            if self.adopt is not None and callable(each):
+                self.adopt(each)
 
     async def begin_call(self, tool: str, params: Mapping[str, Any], *, irreversible: bool = False) -> str:
         """Make a call, and return the key of its step at once; ``outcome`` waits for it. Options are those of ``call``.
@@ -53,6 +100,8 @@ class SessionSteps:
         Raises what ``call`` raises, except for the outcome's errors.
         """
         record = call_record(self.catalog, tool, params, None, irreversible=irreversible, timeout_s=None)
+        if self.watch is not None:
+            self.watch.call(record, irreversible=irreversible)
         return await self._placed(record)
 
     async def outcome(self, step: str) -> Any:

@@ -230,6 +230,7 @@ class Tool(PlainOptions, Generic[P, R]):
             not_when=self.not_when,
             returns=self.returns,
             tags=self.tags,
+            declared=self.declared,
             input_schema=signature.input_schema,
             output_schema=signature.output_schema,
             digest=digest(identity)[:12],

@@ -30,7 +30,8 @@ _REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_tt
 class ToolChanges(TypedDict, total=False):
     """What an operator changes of tools: options of ``@tool``, in the words of TOML, and ``disabled``.
 
-    ``effect``: only ``write``: a read can be declared a write, never the other way round.
+    ``effect``: ``write``: a read can be declared a write. Never the other way round, but for a plain function of whose
+    effect its author says nothing: its own table may say ``read``.
     ``key_ttl_s``: seconds for which the remote system remembers a key.
     ``undo``: the tool that undoes a call, by name. ``probe``: the tool that answers whether a call happened, by name.
     ``before``: the tool that reads what a call is about to change, by name; its answer is the before-image.
@@ -64,7 +65,7 @@ class ToolChanges(TypedDict, total=False):
     ``disabled``: ``true``: nobody is offered the tool, and plans that name it are refused.
     """
 
-    effect: Literal["write"]
+    effect: Literal["write", "read"]
     keyed: bool
     key_ttl_s: float
     undo: str
@@ -213,7 +214,9 @@ def _changes(
     origins: dict[str, str] = {}
     for pattern in matching:  # The effect decides which other options fit.
         effect = tables[pattern].get("effect")
-        if effect not in (None, "write", tool.effect):
+        if effect == "read" and pattern == tool.name and not tool.declared:
+            changes["effect"], origins["effect"] = "read", _where(source, pattern)
+        elif effect not in (None, "write", tool.effect):
             hint = "only 'write' can be set: a tool that writes cannot be declared harmless from outside"
             raise _invalid(source, pattern, f"effect = {effect!r}", hint)
         if effect == "write" and tool.effect == "read":

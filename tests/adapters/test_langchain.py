@@ -261,9 +261,10 @@ async def test_an_agent_that_blocks_in_an_async_program() -> None:
         assert await steps(engine) == [("look", "SUCCEEDED")]
 
 
-async def test_a_write_without_an_undo_must_be_meant() -> None:
+async def test_a_write_that_says_so_without_an_undo_must_be_meant() -> None:
     """A model cannot mend it, so the run ends; named in ``irreversible`` the tool may be called."""
-    async with Coordinator.open("memory://", ours()) as engine:
+    writes = register(TOOLS, undo={"book": "cancel"}, options={"send": {"effect": "write"}})
+    async with Coordinator.open("memory://", writes) as engine:
         with pytest.raises(PlanInvalid):
             async with engine.session("a") as session:
                 await agent(saga_tools(session, TOOLS), turn(("send", {"text": "x"})), turn()).ainvoke(ASK)

@@ -228,9 +228,21 @@ async def test_a_question_for_a_person_ends_the_run() -> None:
         assert [part.content for part in answers(result)] == ["x!"]
 
 
-async def test_a_write_without_an_undo_must_be_meant() -> None:
-    """A model cannot mend it, so the run ends; named in ``irreversible`` the tool may be called."""
+async def test_a_tool_of_which_nothing_is_said_is_called_and_left() -> None:
+    """Its call counts as a write that nothing takes back: an operator is asked when the agent fails."""
     async with Coordinator.open("memory://", ours()) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("a") as session:
+                await agent(saga_tools(session, TOOLS), turn(("send", {"text": "x"})), turn()).run("?")
+                raise LookupError
+        assert (await engine.show("a")).body["questions"][0]["kind"] == "session-failed"
+        assert (await engine.resolve("a", 1, "undo")).report["left_in_place"] == [1]
+
+
+async def test_a_write_that_says_so_without_an_undo_must_be_meant() -> None:
+    """A model cannot mend it, so the run ends; named in ``irreversible`` the tool may be called."""
+    writes = register(TOOLS, undo={"book": "cancel"}, options={"send": {"effect": "write"}})
+    async with Coordinator.open("memory://", writes) as engine:
         with pytest.raises(PlanInvalid):
             async with engine.session("a") as session:
                 await agent(saga_tools(session, TOOLS), turn(("send", {"text": "x"}))).run("?")

@@ -200,7 +200,7 @@ async def an_agent(coordinator: Coordinator) -> None:
             assert_type(error.hint, str | None)
             await session.rollback(point)
         session.tool(book, undo=cancel)
-        session.tool(book, undone=cancel)  # type: ignore[call-arg]
+        session.tool(book, undone=cancel)  # type: ignore[call-overload]
         await session.rollback("start")  # type: ignore[arg-type]
         await session.call(7)  # type: ignore[arg-type]
         await session.call(book, undo=7)  # type: ignore[arg-type]
@@ -213,9 +213,11 @@ def an_agent_that_blocks() -> None:
     with sync_session("trip-3", store="memory://", tools=[book, cancel]) as session:
         assert_type(session, SyncSession)
         session.call(book, item="flight")
+        assert_type(session.tool(plain)("x"), str)
+        assert_type(session.tool(effect="read")(plain)("x"), str)
         session.rollback(session.savepoint())
     sync_session("trip-4", store="memory://", on_failure="ask", idle_s=60.0)
-    sync_session("trip-4", on_failure=None)  # type: ignore[arg-type]
+    sync_session("trip-4", on_failure="retry")  # type: ignore[arg-type]
     SyncSession(session.session, asyncio.new_event_loop())
     SyncSession(session)  # type: ignore[arg-type, call-arg]
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.plan.name_guesses import back_of, probe_of
 from saga_engine.plan.values import printable
 from saga_engine.sources.mcp.manifest import server_config, usable_name
 from saga_engine.sources.mcp.pins import PinnedTool, Pins
@@ -24,26 +25,6 @@ from saga_engine.sources.toml import key, value
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 #: The characters of a tool's name with its server's.
 _MOST_CHARS: Final = 64
-_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-#: What takes back what a verb does, as tools are called.
-_BACK: Final[Mapping[str, Sequence[str]]] = {
-    **dict.fromkeys(("create", "add", "insert", "put", "write", "upload"), ("delete", "remove", "destroy")),
-    **dict.fromkeys(("book", "reserve", "order", "schedule", "submit", "place"), ("cancel", "release")),
-    **dict.fromkeys(("delete", "remove"), ("restore", "create", "add")),
-    "open": ("close",),
-    "close": ("reopen", "open"),
-    "start": ("stop", "cancel"),
-    "stop": ("start",),
-    "enable": ("disable",),
-    "disable": ("enable",),
-    "lock": ("unlock",),
-    "assign": ("unassign",),
-    "archive": ("unarchive", "restore"),
-    "grant": ("revoke",),
-    "charge": ("refund",),
-    "pay": ("refund",),
-}
-_LOOK: Final = ("get", "find", "read", "show", "search", "list")
 
 
 #: What a shipped manifest leaves to an operator, and what spares the question: in comments, as it needs a folder.
@@ -98,26 +79,6 @@ def draft(server: str, pins: Pins, described: Collection[str], undos: Mapping[st
     return "\n".join(made)
 
 
-def back_of(name: str, names: Collection[str]) -> str:
-    """The tool that takes back what another one does, as far as names tell; else an empty text."""
-    return _renamed(name, names, lambda verb: _BACK.get(verb, ()))
-
-
-def _renamed(name: str, names: Collection[str], others: Callable[[str], Sequence[str]]) -> str:
-    wanted = {_key(other): other for other in names}
-    for word in _WORD.finditer(name):
-        for verb in others(word[0].lower()):
-            found = wanted.get(_key(f"{name[: word.start()]} {verb} {name[word.end() :]}"))
-            if found is not None and found != name:
-                return found
-    return ""
-
-
-def _key(name: str) -> str:
-    """A name in one spelling; the plural counts as the singular."""
-    return " ".join(word.lower().rstrip("s") for word in _WORD.findall(name))
-
-
 def _table(server: str, tool: PinnedTool, pins: Pins, claimed: str) -> Iterator[str]:
     first = tool.description.strip().split("\n", 1)[0]
     yield f"[mcp.{server}.tools.{key(tool.name)}]"
@@ -138,7 +99,7 @@ def _table(server: str, tool: PinnedTool, pins: Pins, claimed: str) -> Iterator[
         yield f"# undo = {value(back or '…')}           # the tool that takes it back" + (
             ": a guess by its name" if back else ""
         )
-    look = _renamed(tool.name, pins, lambda verb: _LOOK if verb in _BACK else ())
+    look = probe_of(tool.name, pins)
     if look:
         yield f"# probe = {value(look)}           # the tool that tells whether it happened: a guess by its name"
     if tool.hints.get("idempotentHint") is True:

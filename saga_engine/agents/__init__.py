@@ -1,0 +1,1 @@
+"""What stands around a session for its agent's sake: tools that nobody declared, guards against loops, observing."""

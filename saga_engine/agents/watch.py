@@ -1,0 +1,32 @@
+"""Watches the calls of one session before they are made."""
+
+from __future__ import annotations
+
+from saga_engine.agents.undeclared import is_undeclared, note_undeclared, undeclared_calls
+from saga_engine.core.records import CallAdded
+from saga_engine.core.state import State
+from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.runtime.session_options import OnFailure
+
+
+class Watch:
+    """What a session asks about its agent's calls. Implements ``session_options.Watching``."""
+
+    def __init__(self, catalog: ToolCatalog) -> None:
+        self._catalog = catalog
+        self._deliberate: set[str] = set()
+
+    def call(self, record: CallAdded, *, irreversible: bool) -> None:
+        """A call is about to be made; ``irreversible``: the program said so of itself."""
+        if irreversible:
+            self._deliberate.add(record.tool)
+        elif record.irreversible and is_undeclared(self._catalog, record.tool):
+            note_undeclared(self._catalog, record.tool)
+
+    def failing(self, state: State) -> OnFailure:
+        """What an error of the agent does if nobody has said it.
+
+        An operator is asked if a call stands of which nobody has said what it does: perhaps the rest should not be
+        undone without it.
+        """
+        return "ask" if undeclared_calls(state, self._catalog, self._deliberate) else "undo"
