@@ -43,7 +43,7 @@ from saga_engine.gateway.report import Report, named, preview_of, report_of, sta
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import digest
 from saga_engine.ports import Document, Head, Store
-from saga_engine.runtime.journal import output_of, read_records, state_of
+from saga_engine.runtime.journal import folded_state, output_of, read_records
 from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import call_record
 from saga_engine.sources.mcp.helpers import ByHand
@@ -459,7 +459,8 @@ class Work:
         calls = _place(to, saga_id)
         body, earlier = await self._found(saga_id), await self._earlier(saga_id)
         tools = self._coordinator.tools
-        state = None if body is None else state_of(await read_records(self._coordinator.store, saga_id), tools)
+        records = None if body is None else await read_records(self._coordinator.store, saga_id)
+        state = None if records is None else await folded_state(records, tools)
         asks = {} if state is None else self._asks(state)
         return preview_of(saga_id, body, earlier.values(), tools, since=calls or 0, asks=asks, state=state)
 

@@ -42,7 +42,7 @@ from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import DueEvent, Head, Store
-from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.journal import folded_state, read_records
 
 _log = logger_of("saga_engine.children")
 
@@ -225,7 +225,7 @@ class Family:
     async def _continued(self, head: Head, *, queued: bool) -> ChildEnd | None:
         """The end of a saga; one that has none is driven on here, if nothing else drives it."""
         if head.status in SAGA_FINAL:
-            return end_of(state_of(await read_records(self._store, head.saga_id)))
+            return end_of(await folded_state(await read_records(self._store, head.saga_id)))
         if queued or is_owned(head) or self._sagas.find(head.saga_id) is not None:
             return None
         fresh = await self._store.head(head.saga_id)

@@ -25,7 +25,7 @@ from saga_engine.loggers import logger_of, quoted
 from saga_engine.plan.values import plain
 from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
 from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent, Waiter
-from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.journal import folded_state, read_records
 from saga_engine.runtime.listening import EVENT_KEEP_MS, Left, again_ms, left_by, message_of
 from saga_engine.runtime.supervisor import Supervisor
 
@@ -102,7 +102,7 @@ class Events:
     async def require_waiting(self, saga_id: str, step: str, entry: int | None = None) -> None:
         """Raises ``EventRefused`` unless the step waits for an event: ``entry`` of those of a wait for several."""
         records = await read_records(self._store, saga_id)
-        state = state_of(records)
+        state = await folded_state(records)
         index = state.plan.by_key.get(step, -1)
         wait = state.waits.get(index)
         if wait is None or wait.on != "event":
@@ -119,7 +119,7 @@ class Events:
         saga that does so is returned, else an empty text.
         """
         records = await read_records(self._store, saga_id)
-        state = state_of(records)
+        state = await folded_state(records)
         index = state.plan.by_key.get(step, -1)
         wait = state.waits.get(index)
         waits = wait is not None and wait.on == "event"
@@ -280,7 +280,7 @@ class Events:
         channel, waiter, _ = due
         events = self._store.event_store()
         try:
-            state = state_of(await read_records(self._store, waiter.saga_id))
+            state = await folded_state(await read_records(self._store, waiter.saga_id))
         except SagaNotFound:
             await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS)
             return True

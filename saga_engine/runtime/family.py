@@ -18,7 +18,7 @@ from saga_engine.ports import Head, Store
 from saga_engine.ports.events import Channel, ListedEvent
 from saga_engine.ports.head import tombstone_of
 from saga_engine.runtime.claims import Claims
-from saga_engine.runtime.journal import at_hand, state_of
+from saga_engine.runtime.journal import at_hand, folded_state
 from saga_engine.runtime.ties import Ties, ties_in
 
 #: How many events of one name and key are looked through for those of a saga.
@@ -118,7 +118,8 @@ async def _never_begun(store: Store, saga_id: str, records: list[AnyRecord]) -> 
     """The names and keys of the events for which its steps would have waited if it had not turned around."""
     if not any(type(record) is CompensationStarted for record in records):
         return ()
-    return [Channel(*event) for _, event in never_begun(state_of(await at_hand(store, saga_id, records)))]
+    state = await folded_state(await at_hand(store, saga_id, records))
+    return [Channel(*event) for _, event in never_begun(state)]
 
 
 async def _late(store: Store, started: SagaStarted, event: ListedEvent) -> set[str]:

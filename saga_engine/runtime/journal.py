@@ -86,9 +86,9 @@ async def beside_state(records: list[AnyRecord], work: Callable[[], _T], *parts:
     return await beside(work, started_of(records).plan, *parts)
 
 
-async def _folded(records: list[AnyRecord]) -> State:
-    """``state_of`` for a view; of a large saga beside the loop."""
-    return await beside_state(records, partial(state_of, records))
+async def folded_state(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
+    """``state_of``; of a large saga beside the loop."""
+    return await beside_state(records, partial(state_of, records, catalog))
 
 
 async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
@@ -98,14 +98,14 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     missing from the store is no error.
     """
     if full:
-        return await _folded(await read_records(store, saga_id))
+        return await folded_state(await read_records(store, saga_id))
     return await look_at(store, saga_id, await read_records(store, saga_id, whole=False))
 
 
 async def shown(store: Store, saga_id: str, *, full: bool = False) -> SagaResult:
     """``look``, with the answers that the journal has."""
     records = await read_records(store, saga_id, whole=full)
-    state = await _folded(records) if full else await look_at(store, saga_id, records)
+    state = await folded_state(records) if full else await look_at(store, saga_id, records)
     said = await beside_state(records, partial(answers, state, records))
     return SagaResult(state, full=full, answers=said)
 
@@ -115,11 +115,11 @@ async def look_at(store: Store, saga_id: str, records: list[AnyRecord]) -> State
     # Steps and the items of lists are part of the plan, in whatever way they were added.
     planned = [record for record in records if {"steps", "items"} & refs_of(record).keys() or record is records[0]]
     whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}
-    state = await _folded([whole.get(id(record)) or abridge(record) for record in records])
+    state = await folded_state([whole.get(id(record)) or abridge(record) for record in records])
     if any(asked_params(state, asked.step, asked.direction) is None for asked in _about_calls(state)):
         # An operator is asked about the exact call, and its params may bind a large output.
         try:
-            return await _folded(await _inflated(store, saga_id, records))
+            return await folded_state(await _inflated(store, saga_id, records))
         except JournalUnreadable:
             return state
     return state
@@ -147,11 +147,15 @@ async def output_of(store: Store, saga_id: str, step: str) -> Any:
     return msgspec.json.decode((await store.values(saga_id, [digest]))[digest])
 
 
-def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> State:
+async def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> State:
     """The state of a saga that can be driven with these tools; nothing has been written yet.
 
     Raises ``ToolMissing``.
     """
+    return await beside_state(records, partial(_drivable, saga_id, records, catalog))
+
+
+def _drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> State:
     try:
         state = state_of(records, catalog)
     except SagaError:

@@ -30,7 +30,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import PAGE_START, Acquired, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.journal import beside_state, read_records, shown, state_of
+from saga_engine.runtime.journal import beside_state, folded_state, read_records, shown, state_of
 from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 
@@ -65,7 +65,7 @@ async def say(
     the message.
     """
     records = await read_records(store, saga_id)
-    state = state_of(records, tools)
+    state = await folded_state(records, tools)
     # Before the store has answered, its time is unknown here; the owner checks whether a question has expired.
     now_ms = max(supervisor.clock.now_ms(), state.at) if supervisor.clock.heard else state.at
     checked = to_post(state, records, await store.messages(saga_id), message, now_ms)
@@ -128,7 +128,7 @@ async def _require_first(store: Store, tools: ToolCatalog, saga_id: str, message
     else:
         refused, before = first in unread, unread[: unread.index(first)] if first in unread else ()
     if refused:
-        state = state_of(records, tools)
+        state = await folded_state(records, tools)
         to_post(state, records, before, message, state.at)  # raises, unless the same answer was given twice
 
 

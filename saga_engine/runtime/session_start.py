@@ -18,7 +18,7 @@ from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
-from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.journal import folded_state, read_records
 from saga_engine.runtime.messages import deliver
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.supervisor import Supervisor
@@ -63,7 +63,7 @@ async def session_handle(
     session.recall(records)
     if isinstance(records[-1], SagaCompleted):
         # A job that is delivered again: the journal answers its calls, and nothing is driven.
-        state = state_of(records, tools)
+        state = await folded_state(records, tools)
         session.repeat(state)
         return Handle.ended(SagaResult(state))
     return supervisor.resume(name, session.link)

@@ -40,7 +40,7 @@ from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.children import TELL_AGAIN_MS, Family
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
-from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
+from saga_engine.runtime.journal import decoded, drivable, folded_state, read_records
 from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.listening import Listening
 from saga_engine.runtime.pending_releases import PendingReleases
@@ -198,7 +198,7 @@ class TakeOver:
         if ack.code == "exists":
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)
-            return SagaResult(state_of(await read_records(self.store, started.saga_id)))
+            return SagaResult(await folded_state(await read_records(self.store, started.saga_id)))
         return SagaResult(state)
 
     # --- from its journal ----------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class TakeOver:
     async def _resume(self, saga: Running) -> Took:
         saga_id = saga.saga_id
         records = await read_records(self.store, saga_id)
-        state = drivable(saga_id, records, self.tools)
+        state = await drivable(saga_id, records, self.tools)
         if state.status in t.SAGA_FINAL:
             return SagaResult(state)
         if state.next_overdue() is not None and not self.clock.heard:
@@ -236,7 +236,7 @@ class TakeOver:
         try:
             if acquired.seq != len(records):
                 records += await read_records(self.store, saga_id, len(records))
-                state = state_of(records, self.tools)
+                state = await folded_state(records, self.tools)
             await self._learn_again(state, records, performer)
             if saga.link is None and self._is_idle(state) and not acquired.messages:
                 self.rests_on(state)
@@ -262,7 +262,7 @@ class TakeOver:
         await self.lease()
         acquired = await self._acquire(saga_id)
         try:
-            state = state_of(await read_records(self.store, saga_id))
+            state = await folded_state(await read_records(self.store, saga_id))
             record = make(state)
             if record is None:
                 await self.store.release(saga_id, acquired.epoch, _AS_QUEUED)
@@ -322,8 +322,8 @@ class TakeOver:
             data = data or await self.store.read(saga_id)
             records = await decoded(self.store, saga_id, data)
             if _has_ended(records):
-                return await self._conclude(state_of(records), epoch)
-            state = drivable(saga_id, records, self.tools)
+                return await self._conclude(await folded_state(records), epoch)
+            state = await drivable(saga_id, records, self.tools)
             await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
                 return await self._leave(state, epoch, queued_again(state, self._now_of(state)))
