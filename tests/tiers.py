@@ -10,7 +10,7 @@ the file. Marks that need a program of the system (``OF_THE_SYSTEM``) are for CI
 ``SYSTEM_AT_DESK``, whose tests are skipped where the program is missing.
 
 A property of hypothesis (``PROPERTY``) is tried with a quarter of its examples at the desk, and once more in the rest, with
-all of them: so ``examples`` gives the number where a test asks for its own.
+all of them: so ``examples`` gives the number where a test asks for its own. So is what plays fixed seeds (``SEEDS``).
 
 ``python -m tests.tiers --write`` writes the table of ``tests/README.md``.
 """
@@ -44,6 +44,8 @@ SYSTEM_AT_DESK: Final = (
 
 #: What a test counts as that hypothesis gives its examples: it runs at the desk and in the rest.
 PROPERTY: Final = "hypothesis"
+#: The mark of tests that count the seeds that they play with ``examples``.
+SEEDS: Final = "seeds"
 #: The desk tries one of so many examples.
 _ONE_OF: Final = 4
 _FEWER: list[str] = []
@@ -274,12 +276,17 @@ def examples(count: int) -> int:
     return -(-count // _ONE_OF) if _FEWER else count
 
 
+def fewer() -> bool:
+    """Whether ``examples`` gives fewer: what shows only among many is not looked for then."""
+    return bool(_FEWER)
+
+
 def runs(tier: str, name: str, case: str, marks: Sequence[str]) -> bool:
     """Whether a tier runs a test."""
     if tier == "quick":
         return imported(tier, name) and at_desk(name, case, marks)
     here = at_desk(name, case, marks)
-    return here if tier == "desk" else not here or PROPERTY in marks
+    return here if tier == "desk" else not here or PROPERTY in marks or SEEDS in marks
 
 
 def rooms() -> list[str]:
@@ -311,7 +318,8 @@ def page() -> str:
         "test is chosen. `make check` runs everything, the desk's tests first. `make test-long` adds every case that is",
         f"marked `slow`. Cases that are marked {' or '.join(f'`{mark}`' for mark in OF_THE_SYSTEM)} need a program of",
         f"the system and run in CI only, but for those of {', '.join(f'`{name}`' for name in SYSTEM_AT_DESK)}.",
-        "A property of hypothesis is tried with a quarter of its examples at the desk, and in CI once more with all.",
+        "A property of hypothesis is tried with a quarter of its examples at the desk, and what plays seeds with a",
+        "quarter of them; in CI once more with all.",
         "",
         "| room | `make quick` | `make test` | `make check` |",
         "|---|---|---|---|",

@@ -37,7 +37,7 @@ def test_seeds_reach_every_end() -> None:
     assert all(ends[status] > 25 for status in t.SAGA_FINAL), ends
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(dice=st.randoms(use_true_random=False), trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
 def test_every_law_holds_for_sessions(dice: random.Random, trouble: float) -> None:
     """As above, with an agent that calls, rolls back a part, goes on beside that, fails, and ends: in any order."""
@@ -62,10 +62,11 @@ def test_seeds_of_sessions_reach_every_end() -> None:
     assert all(ends[name] > 20 for name in wanted), ends
 
 
+@pytest.mark.seeds
 def test_no_effect_is_undone_twice() -> None:
     """An agent takes its own calls back at any time: each effect is undone once, whoever does it, and what stands is told."""
     seen: Counter[str] = Counter()
-    for seed in range(500):
+    for seed in range(tiers.examples(500)):
         dice = random.Random(seed)
         simulation = TakingBackSimulation(dice, dice.choice([0.0, 0.3, 0.6, 1.0]))
         seen[simulation.run().status] += 1
@@ -74,26 +75,28 @@ def test_no_effect_is_undone_twice() -> None:
             seen["again"] += getattr(record, "via", "") == "deduplicated"
             error = getattr(record, "error", None)
             seen["near miss"] += isinstance(record, StepEscalated) and error.error_code == "perhaps_undone"
-    assert all(seen[name] > 5 for name in (*t.SAGA_FINAL, "taken back", "again", "near miss")), seen
+    assert tiers.fewer() or all(seen[name] > 5 for name in (*t.SAGA_FINAL, "taken back", "again", "near miss")), seen
 
 
+@pytest.mark.seeds
 def test_an_operator_holds_up_only_what_depends_on_it() -> None:
     """Calls that change objects of their own, and name those of others: no undo comes before one that it depends on."""
     seen: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in range(tiers.examples(250)):
         dice = random.Random(seed)
         simulation = AheadSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
         simulation.run()
         seen["ahead"] += bool(simulation.ahead())
         seen["named"] += any(simulation.took.values())
-    assert seen["ahead"] > 3, seen
-    assert seen["named"] > 20, seen
+    assert tiers.fewer() or seen["ahead"] > 3, seen
+    assert seen["named"] >= tiers.examples(21), seen
 
 
+@pytest.mark.seeds
 def test_no_stranger_is_overwritten() -> None:
     """Values that strangers change, too: a call's image is what it overwrote, and no undo overwrites a stranger's value."""
     seen: Counter[str] = Counter()
-    for seed in range(300):
+    for seed in range(tiers.examples(300)):
         dice = random.Random(seed)
         simulation = ImageSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
         simulation.run()
@@ -101,7 +104,7 @@ def test_no_stranger_is_overwritten() -> None:
             seen["drift"] += getattr(record, "kind", "") == "drift"
             seen["unchanged"] += getattr(record, "via", "") == "unchanged"
             seen["undo anyway"] += getattr(record, "decision", "") == "undo"
-    assert all(seen[name] > 3 for name in ("drift", "unchanged", "undo anyway")), seen
+    assert tiers.fewer() or all(seen[name] > 3 for name in ("drift", "unchanged", "undo anyway")), seen
 
 
 #: What shows in a journal that its saga has a feature.
@@ -117,6 +120,7 @@ MARKS = {
 }
 
 
+@pytest.mark.seeds
 def test_every_law_holds_for_features_together() -> None:
     """Plans with several features at once, held to the laws of all of them; every pair of features occurs.
 
@@ -124,14 +128,14 @@ def test_every_law_holds_for_features_together() -> None:
     """
     pairs: Counter[tuple[str, ...]] = Counter()
     shown: Counter[tuple[str, ...]] = Counter()
-    for seed in range(200):
+    for seed in range(tiers.examples(200)):
         simulation = generated(seed)
         simulation.run()
         text = b"\n".join(simulation.journal.data)
         pairs.update(itertools.combinations(drawn(random.Random(seed)), 2))
         shown.update(itertools.combinations([name for name, mark in MARKS.items() if mark in text], 2))
-    assert len(pairs) == len(FEATURES) * (len(FEATURES) - 1) // 2
-    assert len(shown) > 20, shown
+    assert tiers.fewer() or len(pairs) == len(FEATURES) * (len(FEATURES) - 1) // 2
+    assert tiers.fewer() or len(shown) > 20, shown
 
 
 @pytest.mark.slow
