@@ -274,6 +274,20 @@ class CancelRefused(SagaError):
     verdict = "conflict"
 
 
+class FilesExist(SagaError):
+    """A command would write files of which some exist: it changes none."""
+
+    code = "files-exist"
+    verdict = "conflict"
+
+
+class ResumeRefused(SagaError):
+    """The saga has ended, or waits for an operator: of a batch it is left out."""
+
+    code = "resume-refused"
+    verdict = "conflict"
+
+
 class AmendRefused(SagaError):
     """Steps cannot be added: the saga has ended, is being undone, or the list is empty."""
 

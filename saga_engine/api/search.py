@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from saga_engine.api.engine import PlanSource
 from saga_engine.errors import RuntimeUnsupported, SettingInvalid
-from saga_engine.execution.search import SagaPage, query_of, searched
+from saga_engine.execution.search import MAX_LIMIT, SagaPage, query_of, searched
 from saga_engine.execution.templates import Templates
 from saga_engine.ports import Head, Store
 from saga_engine.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from saga_engine.api.batch import Batch, BatchReport, Verb
+    from saga_engine.errors import SagaError
+    from saga_engine.execution.result import SagaResult
 
 
 class Searches:
@@ -48,6 +53,58 @@ class Searches:
         query = query_of(status=status, name=name, tags=tags, tool=tool, asks=asks, since_ms=since_ms, limit=limit)
         return await searched(self.store, query, cursor)
 
+    async def select(
+        self,
+        verb: Verb,
+        *,
+        saga_ids: Sequence[str] = (),
+        status: str | None = None,
+        name: str | None = None,
+        tags: Sequence[str] = (),
+        tool: str | None = None,
+        asks: bool = False,
+        since_ms: int = 0,
+        step_id: int | str | None = None,
+        kind: str | None = None,
+        decision: str = "",
+        twice: bool = False,
+        output: Any = None,
+        by: str = "",
+        note: str = "",
+        limit: int = MAX_LIMIT,
+    ) -> Batch:
+        """Look at the sagas that a ``cancel``, ``resume`` or ``resolve`` would concern; nothing changes.
+
+        ``saga_ids`` names them; else they are those of a ``search``, at most ``limit``, with at least one field given.
+        ``resolve`` takes a ``decision``, which answers every open question that offers it, of a ``step_id`` or a
+        ``kind`` if they are given; a call that may happen twice is repeated only with ``twice``. What ``act_on``
+        carries out is this selection: a saga that fits the search later is not touched. Raises ``SettingInvalid`` and
+        ``StoreUnavailable``.
+        """
+        from saga_engine.api.batch import Wanted, select
+
+        by_search = {"status": status, "name": name, "tags": tags, "tool": tool, "asks": asks, "since_ms": since_ms}
+        step = None if step_id is None else str(step_id)
+        wanted = Wanted(verb, saga_ids, by_search, limit, step, kind, decision, twice)
+        return await select(self.store, wanted, output=output, by=by, note=note)
+
+    async def act_on(
+        self,
+        batch: Batch,
+        *,
+        wait: bool = False,
+        on_done: Callable[[str, SagaResult | SagaError], None] | None = None,
+    ) -> BatchReport:
+        """Carry out what was selected, each saga by itself; an error stands in its saga's place.
+
+        Without ``wait`` the messages are recorded, and workers act on them (of ``resume``: the sagas are queued). With
+        it this process does, and needs the tools. ``on_done`` hears of each saga as it is done. Once the store cannot
+        be reached, no further saga is tried: its error stands in the place of each.
+        """
+        from saga_engine.api.batch import act_on
+
+        return await act_on(self, batch, wait=wait, on_done=on_done)  # type: ignore[arg-type]  # the Coordinator
+
     # (the last of all, because it shadows the type)
     async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
         """Summaries of sagas, the most recently changed first; no journal is read."""
@@ -79,6 +136,10 @@ class SearchesNothing:
         limit: int = 100,  # noqa: ARG002
         cursor: str | None = None,  # noqa: ARG002
     ) -> SagaPage:
+        """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
+        raise _not_listed()
+
+    async def select(self, verb: str, **_fields: Any) -> NoReturn:  # noqa: ARG002
         """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
         raise _not_listed()
 

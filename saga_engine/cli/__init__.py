@@ -27,11 +27,12 @@ from saga_engine.cli.fork import fork
 from saga_engine.cli.graph import graph
 from saga_engine.cli.history import history
 from saga_engine.cli.inbox import inbox
+from saga_engine.cli.init import init
 from saga_engine.cli.keys import app as keys
 from saga_engine.cli.listing import list_sagas
 from saga_engine.cli.logs import CHOSEN, logged
 from saga_engine.cli.mcp import mcp
-from saga_engine.cli.param_types import PlainCommand, PlainGroup
+from saga_engine.cli.param_types import GroupedGroup, PlainCommand
 from saga_engine.cli.plan import plan
 from saga_engine.cli.purge import purge
 from saga_engine.cli.resolve import resolve
@@ -55,7 +56,7 @@ __all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="saga",
-    cls=PlainGroup,
+    cls=GroupedGroup,
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help: people, pipes and models read it
     pretty_exceptions_enable=False,
@@ -63,45 +64,83 @@ app = typer.Typer(
 )
 #: Commands that run sagas, and so have a log.
 _DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork", "undo", "mcp", "serve")
-for _name, _body, _about in (
-    ("submit", submit, "Journal a plan and run it to its end."),
-    ("resume", resume, "Continue a saga, or all that can continue."),
-    ("worker", worker, "Run sagas from the queue."),
-    ("top", top, "Watch the queue and the workers."),
-    ("list", list_sagas, "List sagas, the last changed first."),
-    ("show", show, "Show a saga: steps, report, questions."),
-    ("history", history, "Print a saga's journal."),
-    ("cancel", cancel, "Cancel a saga and compensate it."),
-    ("stop", stop, "Stop forward calls in every process."),
-    ("go", go, "Lift a stop."),
-    ("inbox", inbox, "List the open questions and how to answer."),
-    ("resolve", resolve, "Answer a question of a saga."),
-    ("event", event, "Send an event to the saga that waits for it."),
-    ("events", events, "List the events that arrived."),
-    ("amend", amend, "Add steps to a running saga."),
-    ("fork", fork, "Run a changed plan; reuse unchanged steps."),
-    ("undo", undo, "Undo a saga that has completed."),
-    ("erase", erase, "Destroy the key of a sealed saga."),
-    ("purge", purge, "Remove sagas that ended long ago."),
-    ("check", check, "Check a plan; nothing runs."),
-    ("simulate", simulate, "Simulate every failure of a plan."),
-    ("plan", plan, "Ask a model for a plan for a goal."),
-    ("tools", tools, "List tools with their guards and defects."),
-    ("mcp", mcp, "Serve the tools to an MCP agent, with undo."),
-    ("serve", serve, "Serve the HTTP API and the console."),
-    ("schema", schema, "Print the JSON Schema of a plan."),
-    ("graph", graph, "Draw a plan or a saga."),
-    ("doctor", doctor, "Examine store, tools and settings."),
-):
-    if _name in _DRIVING:
-        _body = logged(_body, default="info" if _name == "worker" else "warning")
-    app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
-app.add_typer(template, name="template", short_help="Named plans: put, list, show, delete.")
-app.add_typer(schedule, name="schedule", short_help="Templates that start by themselves.")
-app.add_typer(token, name="token", short_help="Who may use saga serve: create, list, revoke.")
-app.add_typer(keys, name="keys", short_help="Keys that seal payloads: new, list, rewrap.")
-app.add_typer(archive, name="archive", short_help="Sagas that were purged: list, show.")
-app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
+#: The commands in the groups of ``saga --help``, each group in the order in which one meets them.
+_GROUPS: tuple[tuple[str, tuple[tuple[str, Any, str], ...]], ...] = (
+    (
+        "Run",
+        (
+            ("submit", submit, "Journal a plan and run it to its end."),
+            ("resume", resume, "Continue a saga, or all that can continue."),
+            ("cancel", cancel, "Cancel sagas and compensate them."),
+            ("undo", undo, "Undo a saga that has completed."),
+            ("amend", amend, "Add steps to a running saga."),
+            ("fork", fork, "Run a changed plan; reuse unchanged steps."),
+            ("event", event, "Send an event to the saga that waits for it."),
+        ),
+    ),
+    (
+        "Look",
+        (
+            ("list", list_sagas, "List sagas, the last changed first."),
+            ("show", show, "Show a saga: steps, report, questions."),
+            ("history", history, "Print a saga's journal."),
+            ("events", events, "List the events that arrived."),
+            ("graph", graph, "Draw a plan or a saga."),
+            ("top", top, "Watch the queue and the workers."),
+            ("trace", trace, "Export, verify and replay a saga's run."),
+        ),
+    ),
+    (
+        "Decide",
+        (
+            ("inbox", inbox, "List the open questions and how to answer."),
+            ("resolve", resolve, "Answer questions of sagas."),
+            ("stop", stop, "Stop forward calls in every process."),
+            ("go", go, "Lift a stop."),
+        ),
+    ),
+    (
+        "Make",
+        (
+            ("init", init, "Write a folder that runs: settings, tools, a plan, a test."),
+            ("tools", tools, "List tools with their guards and defects."),
+            ("check", check, "Check a plan; nothing runs."),
+            ("simulate", simulate, "Simulate every failure of a plan."),
+            ("plan", plan, "Ask a model for a plan for a goal."),
+            ("schema", schema, "Print the JSON Schema of a plan."),
+            ("template", template, "Named plans: put, list, show, delete."),
+            ("schedule", schedule, "Templates that start by themselves."),
+        ),
+    ),
+    (
+        "Serve",
+        (
+            ("worker", worker, "Run sagas from the queue."),
+            ("serve", serve, "Serve the HTTP API and the console."),
+            ("mcp", mcp, "Serve the tools to an MCP agent, with undo."),
+            ("token", token, "Who may use saga serve: create, list, revoke."),
+        ),
+    ),
+    (
+        "Keep",
+        (
+            ("doctor", doctor, "Examine store, tools and settings."),
+            ("purge", purge, "Remove sagas that ended long ago."),
+            ("archive", archive, "Sagas that were purged: list, show."),
+            ("erase", erase, "Destroy the key of a sealed saga."),
+            ("keys", keys, "Keys that seal payloads: new, list, rewrap."),
+        ),
+    ),
+)
+for _group, _commands in _GROUPS:
+    for _name, _body, _about in _commands:
+        if isinstance(_body, typer.Typer):
+            app.add_typer(_body, name=_name, short_help=_about)
+            continue
+        if _name in _DRIVING:
+            _body = logged(_body, default="info" if _name == "worker" else "warning")
+        app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
+GroupedGroup.groups = {group: [name for name, _, _ in commands] for group, commands in _GROUPS}
 
 
 def _print_version(wanted: bool) -> None:

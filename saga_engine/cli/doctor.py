@@ -11,9 +11,12 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from saga_engine.errors import SagaError
     from saga_engine.ports import Store
     from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
 
 _PACKAGES = ("pydantic", "redis", "hiredis", "jsonpath-ng", "transitions", "typer", "rich", "msgspec", "jsonschema-rs")
 _EXTRAS = {
@@ -418,6 +421,7 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
     if settings.mcp_servers:
         declared = _many(len(settings.mcp_servers), "MCP server")
         findings.append(Finding("ok", "tools", f"{declared} in {settings.origin('mcp')[1]}; none was started"))
+    findings += _guards(settings, registry)
     specs = [spec for name in names if (spec := registry.spec(name)) is not None]
     listed = {name for spec in specs for name in spec.secrets or () if name != "*"}
     missing = sorted(name for name in listed if name not in os.environ)
@@ -426,6 +430,21 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
         hint = "set them for each process that calls tools; in Temporal a call waits until a worker has its secrets"
         findings.append(Finding("warning", "secrets", text, hint))
     return [{"name": spec.name, "effect": spec.effect, "keyed": spec.keyed, "undo": spec.undo} for spec in specs]
+
+
+def _guards(settings: Settings, registry: ToolRegistry) -> Iterator[Finding]:
+    """Which of the recommended guards are not set: those that ``saga init`` writes."""
+    from saga_engine.cli.limits import limits_of
+    from saga_engine.cli.starter import missing_guards
+    from saga_engine.errors import SettingInvalid
+
+    try:
+        missing = list(missing_guards(limits_of(settings), registry))
+    except SettingInvalid:
+        return  # it is a finding already
+    if missing:
+        hint = "`saga init --print` prints the recommended lines, each with its reason"
+        yield Finding("warning", "guards", "; ".join(missing), hint)
 
 
 def _many(count: int, thing: str) -> str:

@@ -53,6 +53,8 @@ _OF_ERROR: Final = {
     "session-ended": CONFLICT,
     "decision-refused": CONFLICT,
     "cancel-refused": CONFLICT,
+    "resume-refused": CONFLICT,
+    "files-exist": CONFLICT,
     "amend-refused": CONFLICT,
     "fork-refused": CONFLICT,
     "undo-refused": CONFLICT,

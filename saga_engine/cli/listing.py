@@ -11,6 +11,7 @@ import typer
 from saga_engine.cli import exit_codes
 from saga_engine.cli.exit_codes import SagaStatus
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
+from saga_engine.cli.search_options import AsksOption, NameOption, SinceOption, TagsOption, ToolOption
 from saga_engine.cli.stop import bodies, stops_in, tell_stops
 from saga_engine.cli.times import age_ms, local
 
@@ -26,19 +27,6 @@ _T = TypeVar("_T")
 _MAX_LISTED = 1_000_000
 _MOVING = (SagaStatus.PENDING.value, SagaStatus.RUNNING.value, SagaStatus.COMPENSATING.value)
 
-_NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Search: only sagas of plans with this name.")
-]
-_TagsOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="Search: only sagas with this tag. Repeatable.")
-]
-_ToolOption = Annotated[
-    str | None, typer.Option("--tool", metavar="TOOL", help="Search: only sagas with a step that calls TOOL.")
-]
-_AsksOption = Annotated[bool, typer.Option("--asks", help="Search: only sagas with an open question.")]
-_SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="AGE", help="Search: only sagas created within AGE.")
-]
 _CursorOption = Annotated[
     str | None, typer.Option("--cursor", metavar="CURSOR", help="Search: continue after the page that printed it.")
 ]
@@ -60,11 +48,11 @@ def list_sagas(
     older: Annotated[
         str | None, typer.Option("--older", metavar="AGE", help="Only sagas that have not changed for AGE.")
     ] = None,
-    name: _NameOption = None,
-    tags: _TagsOption = None,
-    tool: _ToolOption = None,
-    asks: _AsksOption = False,
-    since: _SinceOption = None,
+    name: NameOption = None,
+    tags: TagsOption = None,
+    tool: ToolOption = None,
+    asks: AsksOption = False,
+    since: SinceOption = None,
     cursor: _CursorOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

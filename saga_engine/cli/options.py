@@ -46,6 +46,14 @@ SagaArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="The saga's id, or a unique beginning of it.", autocompletion=complete_ids),
 ]
+OptionalSagaArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="The saga's id, or a unique beginning of it. Without it, a search: --tag, --name, …",
+        autocompletion=complete_ids,
+    ),
+]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")]
 ByOption = Annotated[
     str | None, typer.Option("--by", metavar="WHO", help="The author, for the journal. Default: the user's name.")

@@ -8,10 +8,10 @@ typer below the next minor version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -34,7 +34,27 @@ class PlainCommand(_Plain, TyperCommand):
 
 
 class PlainGroup(_Plain, TyperGroup):
-    """The command line as a whole."""
+    """A group of commands."""
+
+
+class GroupedGroup(PlainGroup):
+    """The command line as a whole, whose help lists the commands in groups."""
+
+    #: The names of the commands by group.
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the groups: typer puts groups of commands behind all others."""
+        known = super().list_commands(ctx)
+        named = [name for names in self.groups.values() for name in names if name in known]
+        return named + [name for name in known if name not in named]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each group."""
+        for group, names in self.groups.items():
+            found = [(name, body) for name in names if (body := self.get_command(ctx, name)) is not None]
+            with formatter.section(group):
+                formatter.write_dl([(name, body.get_short_help_str(formatter.width)) for name, body in found])
 
 
 class _Reading:

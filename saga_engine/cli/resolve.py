@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +11,20 @@ from saga_engine.cli.options import (
     DebugOption,
     JsonOption,
     NoteOption,
-    SagaArgument,
+    OptionalSagaArgument,
     StoreOption,
     ToolsOption,
+)
+from saga_engine.cli.search_options import (
+    DryRunOption,
+    LimitOption,
+    NameOption,
+    SinceOption,
+    StatusOption,
+    TagsOption,
+    ToolOption,
+    Wanted,
+    YesOption,
 )
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
@@ -44,8 +55,10 @@ _ExpectOption = Annotated[
 
 
 def resolve(
-    saga_id: SagaArgument,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")],
+    saga_id: OptionalSagaArgument = None,
+    step: Annotated[
+        str | None, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")
+    ] = None,
     decision: _DecisionArgument = None,
     *,
     output: Annotated[
@@ -57,6 +70,27 @@ def resolve(
         ),
     ] = None,
     expect: _ExpectOption = "",
+    twice: Annotated[
+        bool, typer.Option("--twice", help="Of a search: 'retry' also a call that may happen twice.")
+    ] = False,
+    answer_all: Annotated[
+        str | None, typer.Option("--decision", metavar="DECISION", help="Of a search: the answer to each question.")
+    ] = None,
+    about: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="Of a search: only questions about this step.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="KIND", help="Of a search: only questions of this kind, as in-doubt."),
+    ] = None,
+    status: StatusOption = None,
+    name: NameOption = None,
+    tags: TagsOption = None,
+    tool: ToolOption = None,
+    since: SinceOption = None,
+    limit: LimitOption = 1000,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     by: ByOption = None,
     note: NoteOption = "",
     tools: ToolsOption = None,
@@ -76,6 +110,10 @@ def resolve(
     if other effects follow by now than those that `saga inbox` showed. To repeat a call in doubt whose tool honours
     no key needs it: it may happen twice.
 
+    With a search (--tag, --name, --status, --tool, --since) --decision answers every question that --step and --kind
+    leave. They are shown with what follows, and you are asked first. A call that may happen twice is repeated only with
+    --twice.
+
     Examples:
       saga resolve trip-42 1
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
@@ -83,25 +121,57 @@ def resolve(
       saga resolve trip-42 3 approve --by ada --tools tools.py
       saga resolve trip-42 4 "Hotel Blue" --by ada --tools tools.py
       saga resolve trip-42 5 answer --output '{"seats": 3}' --tools tools.py
+      saga resolve --tag import-7 --kind in-doubt --decision not-happened --dry-run
     """
+    from saga_engine.cli.batch import one_or_many
     from saga_engine.cli.inputs import output_value
     from saga_engine.cli.options import person
-    from saga_engine.cli.signals import answer
     from saga_engine.cli.temporal import settings_there
 
+    settings = settings_there(runtime, task_queue, store, tools)
+    wanted = Wanted(status, name, tags, tool, since)
+    _refuse_mixed(saga_id, {"--decision": answer_all, "--step": about, "--kind": kind, "--twice": twice or None})
+    if one_or_many(saga_id, wanted, dry_run=dry_run, yes=yes):
+        from saga_engine.cli.batch import in_batch
+
+        if answer_all is None:
+            raise typer.BadParameter("a search needs the answer to its questions", param_hint="--decision")
+        action = {
+            "step_id": about,
+            "kind": kind,
+            "decision": answer_all,
+            "twice": twice,
+            "output": output_value(output),
+        }
+        said = {"by": person(by), "note": note}
+        return in_batch(
+            "resolve", wanted, settings, dry_run=dry_run, yes=yes, limit=limit, as_json=as_json, **action, **said
+        )
+    if saga_id is None or step is None:
+        raise typer.BadParameter("give the step that the question is about", param_hint="STEP")
     if decision is None:
         _refuse_idle({"--output": output, "--expect": expect, "--by": by, "--note": note})
-        return _show(settings_there(runtime, task_queue, store, tools), saga_id, step, as_json=as_json)
-    chosen, value = decision, output_value(output)
+        return _show(settings, saga_id, step, as_json=as_json)
+    given = {"output": output_value(output), "note": note, "expect": expect}
+    return _answer(settings, saga_id, step, decision, by=person(by), as_json=as_json, **given)
+
+
+def _answer(settings: Settings, saga_id: str, step: str, decision: str, *, by: str, as_json: bool, **given: Any) -> int:
+    """Answer one question."""
+    from saga_engine.cli.signals import answer
 
     async def post(coordinator: Engine) -> SagaResult:
-        who, wait = person(by), settings.names_tools or not coordinator.drives
-        return await coordinator.resolve(
-            saga_id, step, chosen, output=value, by=who, note=note, expect=expect, wait=wait
-        )
+        wait = settings.names_tools or not coordinator.drives
+        return await coordinator.resolve(saga_id, step, decision, by=by, wait=wait, **given)
 
-    settings = settings_there(runtime, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)
+
+
+def _refuse_mixed(saga_id: str | None, given: dict[str, Any]) -> None:
+    """The options of a search do not go with an id."""
+    for name, value in given.items():
+        if saga_id is not None and value is not None:
+            raise typer.BadParameter("it belongs to a search, not to one saga", param_hint=name)
 
 
 def _refuse_idle(given: dict[str, str | None]) -> None:

@@ -8,6 +8,17 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.search_options import (
+    DryRunOption,
+    LimitOption,
+    NameOption,
+    SinceOption,
+    StatusOption,
+    TagsOption,
+    ToolOption,
+    Wanted,
+    YesOption,
+)
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -26,6 +37,14 @@ def resume(
     everything: Annotated[
         bool, typer.Option("--all", help="Every saga that can continue: not ended, and not waiting for an answer.")
     ] = False,
+    status: StatusOption = None,
+    name: NameOption = None,
+    tags: TagsOption = None,
+    tool: ToolOption = None,
+    since: SinceOption = None,
+    limit: LimitOption = 1000,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
     full: FullOption = False,
@@ -37,15 +56,23 @@ def resume(
     A saga whose owner is provably dead is taken over at once, otherwise when the owner's lease ends. A saga that has
     ended is only shown. If a tool is missing, the saga stays exactly as it is.
 
+    With a search (--tag, --name, --status, --tool, --since) the sagas are shown, and you are asked first. Without
+    tools they are queued for workers.
+
     Examples:
       saga resume trip-42 --tools tools.py
       saga resume --all --json
+      saga resume --tag import-7 --yes
     """
+    from saga_engine.cli.batch import in_batch, one_or_many
     from saga_engine.cli.options import registry_for, settings_for
 
-    if (saga_id is None) != everything:
-        raise typer.BadParameter("give the id of a saga, or --all", param_hint="ID")
+    wanted = Wanted(status, name, tags, tool, since)
+    if everything and (saga_id is not None or wanted or dry_run):
+        raise typer.BadParameter("give the id of a saga, --all, or a search", param_hint="--all")
     settings = settings_for(store, tools)
+    if not everything and one_or_many(saga_id, wanted, dry_run=dry_run, yes=yes, otherwise=", --all"):
+        return in_batch("resume", wanted, settings, dry_run=dry_run, yes=yes, limit=limit, as_json=as_json)
     registry = registry_for(settings)
     if saga_id is None:
         return _resume_all(settings, registry, as_json=as_json, full=full)

@@ -26,6 +26,7 @@ from saga_engine.server.identity import Identity
 from saga_engine.server.keys import hashed
 
 if TYPE_CHECKING:
+    from saga_engine.api.batch import Batch
     from saga_engine.server.desk import Desk
 
 _log = logger_of("saga_engine.server")
@@ -115,6 +116,20 @@ class Jobs:
             return await self.get(identity, job_id)  # the same request was faster
         self._new.set()
         return job
+
+    async def preview(self, identity: Identity, body: Mapping[str, Any]) -> Batch:
+        """What a job would do to each saga, of a search to the first thousand; nothing changes.
+
+        Raises ``SettingInvalid``.
+        """
+        return await self._desk.engine_of(identity).select(
+            body["action"],
+            saga_ids=body.get("sagas", ()),
+            **body.get("where", {}),
+            kind=body.get("kind") or None,
+            decision=body.get("decision", ""),
+            twice=body.get("twice", False),
+        )
 
     async def _found(self, identity: Identity, where: Mapping[str, Any]) -> list[str]:
         engine, found, cursor = self._desk.engine_of(identity), list[str](), None

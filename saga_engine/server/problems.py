@@ -40,6 +40,8 @@ STATUS: Final[Mapping[str, int]] = {
     "lease-held": 409,
     "decision-refused": 409,
     "cancel-refused": 409,
+    "resume-refused": 409,
+    "files-exist": 409,
     "amend-refused": 409,
     "fork-refused": 409,
     "undo-refused": 409,

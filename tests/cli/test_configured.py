@@ -236,7 +236,7 @@ def test_the_doctor_tells_policy_and_people(cli, settings):
     assert ran.json["escalation"] == {"hooks": 1, "further": 0, "remind_s": 3600.0, "further_after_s": 86400.0}
     assert ran.json["planner"] is None
     warned = [one for one in ran.json["findings"] if one["severity"] == "warning"]
-    assert [(one["about"], "payy" in one["text"]) for one in warned] == [("policy", True)]
+    assert [(one["about"], "payy" in one["text"]) for one in warned] == [("guards", False), ("policy", True)]
 
 
 def test_a_plan_from_outside_gets_no_secret_that_is_not_listed(cli, settings):

@@ -7,7 +7,22 @@ from typing import Final
 from saga_engine.server.jobs import MAX_SAGAS, Jobs
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import COUNT, ID, NOTE, STATUS, TAGS, TEXT, TRUTH, is_a, made_of
+from saga_engine.server.schemas import (
+    ANY_OBJECT,
+    COUNT,
+    ID,
+    NOTE,
+    STATUS,
+    STEP_ID,
+    TAGS,
+    TEXT,
+    TRUTH,
+    given,
+    is_a,
+    listed,
+    made_of,
+    or_null,
+)
 
 
 def _jobs(incoming: Incoming) -> Jobs:
@@ -16,7 +31,10 @@ def _jobs(incoming: Incoming) -> Jobs:
 
 
 async def create(incoming: Incoming) -> Answer:
-    """Begin a job."""
+    """Begin a job, or preview it."""
+    if incoming.body.get("dry_run"):
+        incoming.identity.require("read")
+        return Answer((await _jobs(incoming).preview(incoming.identity, incoming.body)).to_dict())
     job = await _jobs(incoming).create(incoming.identity, incoming.body, incoming.key.id)
     return Answer(job.shown(), 202, {"Location": f"/v1/jobs/{job.id}"})
 
@@ -31,6 +49,28 @@ async def list_jobs(incoming: Incoming) -> Answer:
     return Answer({"jobs": [job.shown() for job in await _jobs(incoming).list(incoming.identity)]})
 
 
+_PREVIEW: Final = made_of(
+    {
+        "verb": TEXT,
+        "dry_run": TRUTH,
+        "sagas": listed(
+            given(
+                saga_id=TEXT,
+                status=TEXT,
+                refused=or_null(ANY_OBJECT),
+                undoes=COUNT,
+                settles=COUNT,
+                remains=COUNT,
+                answers=listed(given(step_id=STEP_ID, kind=TEXT, then=TEXT)),
+            )
+        ),
+        "taken": COUNT,
+        "refused": COUNT,
+        "more": TRUTH,
+    },
+    ["verb", "dry_run", "sagas", "taken", "refused", "more"],
+    closed=False,
+)
 OPERATIONS: Final = [
     Operation(
         name="createJob",
@@ -40,7 +80,9 @@ OPERATIONS: Final = [
         about=(
             "The sagas are those in `sagas`, or those that fit `where`. `resolve` gives the `decision` to each open "
             "question that has it as an option, of one `kind` if that is given. A call in doubt whose tool honours no "
-            "key is repeated (`retry`) only with `twice`: it may happen twice."
+            "key is repeated (`retry`) only with `twice`: it may happen twice. With `dry_run` nothing is done: it "
+            "says what would happen to each of the first 1000, or why it would be refused; a job for the `sagas` of "
+            "this answer acts on just these."
         ),
         scope="resolve",
         handle=create,
@@ -55,6 +97,7 @@ OPERATIONS: Final = [
                 "kind": TEXT,
                 "note": NOTE,
                 "twice": TRUTH,
+                "dry_run": TRUTH,
             },
             ["action"],
         ),
@@ -64,7 +107,7 @@ OPERATIONS: Final = [
             "then": {"properties": {"decision": {"minLength": 1}}, "required": ["decision"]},
             "else": {"properties": {"decision": {"maxLength": 0}}},
         },
-        answers={202: is_a("Job", "The job; its report is at `Location`.")},
+        answers={202: is_a("Job", "The job; its report is at `Location`."), 200: ("The preview.", _PREVIEW)},
     ),
     Operation(
         name="listJobs",

@@ -1,0 +1,242 @@
+"""Common to ``cancel``, ``resume`` and ``resolve``: the same for every saga that a search finds.
+
+The sagas are looked at first, and shown with what would happen to each. Only those are acted on, once the operator has
+agreed: a saga that fits the search by then is not touched.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.search_options import Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from saga_engine.api import Coordinator
+    from saga_engine.api.batch import Batch, BatchReport, Selected, Verb
+    from saga_engine.errors import SagaError
+    from saga_engine.execution.result import SagaResult
+    from saga_engine.settings import Settings
+
+#: So many rows of a selection or a report are printed; --json has all.
+_ROWS: Final = 40
+_TEXT_CHARS: Final = 120
+_DOING: Final = {"cancel": "cancel", "resume": "resume", "resolve": "answer"}
+
+
+def one_or_many(saga_id: str | None, wanted: Wanted, *, dry_run: bool, yes: bool, otherwise: str = "") -> bool:
+    """Whether a command is about many sagas; ``otherwise``: what else can be given.
+
+    Raises ``typer.BadParameter`` unless it is about one saga or about a search.
+    """
+    if (saga_id is None) == (not wanted):
+        raise typer.BadParameter(
+            f"give the id of a saga{otherwise}, or a search (--tag, --name, --status, --tool, --since)", param_hint="ID"
+        )
+    if saga_id is not None and (dry_run or yes):
+        raise typer.BadParameter(
+            "it belongs to a search, not to one saga", param_hint="--dry-run" if dry_run else "--yes"
+        )
+    return saga_id is None
+
+
+def in_batch(
+    verb: Verb,
+    wanted: Wanted,
+    settings: Settings,
+    *,
+    dry_run: bool,
+    yes: bool,
+    limit: int,
+    as_json: bool,
+    **action: Any,
+) -> int:
+    """Select the sagas, show them, ask, act and report; returns the exit code."""
+    import asyncio
+
+    from saga_engine.cli.output import document
+
+    if not (dry_run or yes) and (as_json or not sys.stdin.isatty()):
+        raise typer.BadParameter(
+            "nobody can be asked here: --yes acts without asking, --dry-run shows what would happen", param_hint="--yes"
+        )
+    batch = asyncio.run(_selected(verb, wanted, settings, limit, action))
+    if batch is None or not batch.taken or dry_run:
+        return _only_shown(verb, batch, settings, as_json=as_json)
+    if not as_json:
+        _show(batch)
+    if not yes and not _agreed(batch):
+        return exit_codes.INTERRUPTED
+    report = _acted(batch, settings)
+    if as_json:
+        document(report.to_dict())
+    else:
+        _tell(report, settings)
+    return _code(report, settings)
+
+
+async def _selected(verb: Verb, wanted: Wanted, settings: Settings, limit: int, action: dict[str, Any]) -> Batch | None:
+    """The selection; None if there is no store yet."""
+    from saga_engine.cli.read_only import looking_at_all, no_store
+    from saga_engine.errors import RuntimeUnsupported
+
+    if settings.runtime:
+        raise RuntimeUnsupported(
+            "sagas in Temporal are not searched here",
+            hint="`temporal workflow list --query …` finds them; then one command for each id",
+        )
+    if no_store(settings) is not None:
+        return None
+    async with looking_at_all(settings) as coordinator:
+        return await coordinator.select(verb, **wanted.fields(time.time() * 1000), limit=limit, **action)
+
+
+# --- showing and asking --------------------------------------------------------------------------------------------
+
+
+def _only_shown(verb: Verb, batch: Batch | None, settings: Settings, *, as_json: bool) -> int:
+    """The end of a command that changes nothing: what would happen, or why nothing does."""
+    from saga_engine.api.batch import Batch
+    from saga_engine.cli.output import document, note, shown
+    from saga_engine.stores.remote import without_password
+
+    found = batch or Batch(verb, ())
+    if as_json:
+        document(found.to_dict())
+    elif found.sagas:
+        _show(found)
+        note("nothing was changed")
+    else:
+        which = " has an open question and" if verb == "resolve" else ""
+        note(f"nothing to {_DOING[verb]}: no saga in {shown(without_password(settings.store))}{which} fits this search")
+    return exit_codes.COMPLETED if found.taken or not found.sagas else exit_codes.CONFLICT
+
+
+def _show(batch: Batch) -> None:
+    """The selection: what would happen to each saga, and to all."""
+    from saga_engine.cli.output import data, note, table
+
+    rows = [[each.saga_id, each.status, _would(batch, each)] for each in batch.sagas[:_ROWS]]
+    data(table(["SAGA", "STATUS", "THEN"], rows, limit_chars=_TEXT_CHARS))
+    if len(batch.sagas) > _ROWS:
+        note(f"and {len(batch.sagas) - _ROWS} more; --json has them all")
+    note(_sum(batch))
+    if batch.more:
+        note(f"hint: more sagas fit; --limit acts on more than {len(batch.sagas)}")
+
+
+def _would(batch: Batch, each: Selected) -> str:
+    """What would happen to one saga."""
+    if each.refused is not None:
+        return f"stays: {each.refused.message}"
+    if batch.verb == "resume":
+        return "continues"
+    if batch.verb == "resolve":
+        return "; ".join(f"step {answer['step_id']}: {answer['then'] or batch.decision}" for answer in each.answers)
+    parts = [(each.undoes, "undoes {} step{}"), (each.settles, "settles {} step{} first")]
+    said = [text.format(count, "" if count == 1 else "s") for count, text in parts if count]
+    if each.remains:
+        said.append(f"{each.remains} effect{'' if each.remains == 1 else 's'} remain{'s' if each.remains == 1 else ''}")
+    return ", ".join(said) or "nothing to undo"
+
+
+def _sum(batch: Batch) -> str:
+    taken = batch.taken
+    said = [f"{_DOING[batch.verb]}: {_sagas(len(taken))}"]
+    if batch.verb == "cancel":
+        said.append(f"{sum(each.undoes for each in taken)} steps undone")
+        if remains := sum(each.remains for each in taken):
+            said.append(f"{remains} effects remain")
+    if batch.verb == "resolve":
+        said.append(f"{sum(len(each.answers) for each in taken)} questions, '{batch.decision}'")
+    if left := len(batch.sagas) - len(taken):
+        said.append(f"{left} {'stays as it is' if left == 1 else 'stay as they are'}")
+    return "; ".join(said)
+
+
+def _agreed(batch: Batch) -> bool:
+    from saga_engine.cli.output import note
+
+    if typer.confirm(f"{_DOING[batch.verb]} {_sagas(len(batch.taken))}?", default=False, err=True):
+        return True
+    note("nothing was changed")
+    return False
+
+
+def _sagas(count: int) -> str:
+    return f"{count} saga{'' if count == 1 else 's'}"
+
+
+# --- acting and reporting ------------------------------------------------------------------------------------------
+
+
+def _acted(batch: Batch, settings: Settings) -> BatchReport:
+    """Carry it out: with tools here to the end, else for the workers."""
+    from saga_engine.cli.drive import drive
+    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.progress import Progress
+
+    progress = Progress.of_many()
+    told = _told(len(batch.taken), progress.say)
+
+    async def work(coordinator: Coordinator) -> BatchReport:
+        return await coordinator.act_on(batch, wait=settings.names_tools, on_done=told)
+
+    return drive(settings, registry_for(settings), work, progress)
+
+
+def _told(total: int, say: Callable[[str], None]) -> Callable[[str, SagaResult | SagaError], None]:
+    """Says how far it is, some twenty times in all."""
+    step, done = max(total // 20, 1), 0
+
+    def told(_saga_id: str, _found: SagaResult | SagaError) -> None:
+        nonlocal done
+        done += 1
+        if done % step == 0 or done == total:
+            say(f"{done} of {total}")
+
+    return told
+
+
+def _tell(report: BatchReport, settings: Settings) -> None:
+    from saga_engine.cli.hints import command_line
+    from saga_engine.cli.output import data, note, shown, table
+
+    recorded = _recorded(report, settings)
+    statuses = Counter(found.status for saga_id, found in report.done.items() if saga_id not in recorded)
+    rows = [[status, count] for status, count in sorted(statuses.items())]
+    rows += [["recorded", len(recorded)]] if recorded else []
+    rows += [["not changed", len(report.failed)]] if report.failed else []
+    data(table(["NOW", "SAGAS"], rows))
+    for saga_id, error in list(report.failed.items())[:_ROWS]:
+        note(f"saga {shown(saga_id)}: {shown(error.message)} [{error.code}]")
+    if recorded:
+        note(f"hint: workers act on it; without one: {command_line('resume --all', settings, tools=True)}")
+    if any(status == "ESCALATED" for status in statuses):
+        note(f"hint: the open questions, and the commands that answer them: {command_line('inbox', settings)}")
+    if report.more:
+        note("hint: more sagas fit the search; the same command again acts on the next ones")
+
+
+def _recorded(report: BatchReport, settings: Settings) -> set[str]:
+    """The sagas for which something was recorded that a worker has yet to do."""
+    if settings.names_tools:
+        return set()
+    return {saga_id for saga_id, found in report.done.items() if not found.ended}
+
+
+def _code(report: BatchReport, settings: Settings) -> int:
+    """The most severe code of the sagas that were acted on; 8 for what is only recorded."""
+    recorded = _recorded(report, settings)
+    done = [
+        exit_codes.STILL_RUNNING if saga_id in recorded else exit_codes.of_status(found.status)
+        for saga_id, found in report.done.items()
+    ]
+    return exit_codes.gravest([*done, *(exit_codes.of_error(error) for error in report.failed.values())])
