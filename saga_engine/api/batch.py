@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 
 from saga_engine.analysis.cancellation import preview_cancel
 from saga_engine.core import transitions as t
@@ -33,9 +33,6 @@ from saga_engine.execution.search import MAX_LIMIT, query_of, searched
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.journal import beside_state, look_at, read_records, shown
 
-if TYPE_CHECKING:
-    from saga_engine.api.coordinator import Coordinator
-
 _Item = TypeVar("_Item")
 _T = TypeVar("_T")
 Verb = Literal["cancel", "resume", "resolve"]
@@ -48,6 +45,41 @@ _STATUSES: Final[Mapping[Verb, tuple[str, ...]]] = {
 }
 #: So many sagas are looked at, or acted on, at a time.
 _AT_ONCE: Final = 16
+
+
+class Acting(Protocol):
+    """What a batch needs of a coordinator: the actions on one saga."""
+
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
+        """Cancel one."""
+        ...
+
+    async def resume(self, saga_id: str) -> SagaResult:
+        """Resume one here."""
+        ...
+
+    async def enqueue(self, saga_id: str) -> None:
+        """Queue one."""
+        ...
+
+    async def show(self, saga_id: str) -> SagaResult:
+        """Show one."""
+        ...
+
+    async def resolve(
+        self,
+        saga_id: str,
+        step_id: int | str,
+        decision: str,
+        *,
+        output: Any = None,
+        by: str = "",
+        note: str = "",
+        expect: str = "",
+        wait: bool = True,
+    ) -> SagaResult:
+        """Answer one question."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +216,7 @@ async def select(store: Store, wanted: Wanted, *, output: Any, by: str, note: st
 
 
 async def act_on(
-    engine: Coordinator,
+    engine: Acting,
     batch: Batch,
     *,
     wait: bool,
@@ -309,7 +341,7 @@ async def _to_answer(store: Store, head: Head, wanted: Wanted) -> Selected | Non
     return Selected(head.saga_id, head.status, answers=tuple(answers))
 
 
-async def _carried_out(engine: Coordinator, batch: Batch, each: Selected, *, wait: bool) -> SagaResult:
+async def _carried_out(engine: Acting, batch: Batch, each: Selected, *, wait: bool) -> SagaResult:
     """Act on one saga."""
     if batch.verb == "cancel":
         return await engine.cancel(each.saga_id, by=batch.by, note=batch.note, wait=wait)
