@@ -13,7 +13,7 @@ from saga_engine.ports import Head, Store
 from saga_engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from saga_engine.api.batch import Batch, BatchReport, Verb
+    from saga_engine.batches.batch import Batch, BatchReport, Verb
     from saga_engine.errors import SagaError
     from saga_engine.execution.result import SagaResult
 
@@ -81,7 +81,7 @@ class Searches:
         carries out is this selection: a saga that fits the search later is not touched. Raises ``SettingInvalid`` and
         ``StoreUnavailable``.
         """
-        from saga_engine.api.batch import Wanted, select
+        from saga_engine.batches.batch import Wanted, select
 
         by_search = {"status": status, "name": name, "tags": tags, "tool": tool, "asks": asks, "since_ms": since_ms}
         step = None if step_id is None else str(step_id)
@@ -101,7 +101,7 @@ class Searches:
         it this process does, and needs the tools. ``on_done`` hears of each saga as it is done. Once the store cannot
         be reached, no further saga is tried: its error stands in the place of each.
         """
-        from saga_engine.api.batch import act_on
+        from saga_engine.batches.batch import act_on
 
         return await act_on(self, batch, wait=wait, on_done=on_done)  # type: ignore[arg-type]  # the Coordinator
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from saga_engine.api import Coordinator
-    from saga_engine.api.batch import Batch, BatchReport, Selected, Verb
+    from saga_engine.batches.batch import Batch, BatchReport, Selected, Verb
     from saga_engine.errors import SagaError
     from saga_engine.execution.result import SagaResult
     from saga_engine.settings import Settings
@@ -103,7 +103,7 @@ async def _selected(verb: Verb, wanted: Wanted, settings: Settings, limit: int, 
 
 def _only_shown(verb: Verb, batch: Batch | None, settings: Settings, *, as_json: bool) -> int:
     """The end of a command that changes nothing: what would happen, or why nothing does."""
-    from saga_engine.api.batch import Batch
+    from saga_engine.batches.batch import Batch
     from saga_engine.cli.output import document, note, shown
     from saga_engine.stores.remote import without_password
 

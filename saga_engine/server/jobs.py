@@ -26,7 +26,7 @@ from saga_engine.server.identity import Identity
 from saga_engine.server.keys import hashed
 
 if TYPE_CHECKING:
-    from saga_engine.api.batch import Batch
+    from saga_engine.batches.batch import Batch
     from saga_engine.server.desk import Desk
 
 _log = logger_of("saga_engine.server")
