@@ -83,9 +83,16 @@ class Searches:
         """
         from saga_engine.batches.batch import Wanted, select
 
-        by_search = {"status": status, "name": name, "tags": tags, "tool": tool, "asks": asks, "since_ms": since_ms}
-        step = None if step_id is None else str(step_id)
-        wanted = Wanted(verb, saga_ids, by_search, limit, step, kind, decision, twice)
+        wanted = Wanted(
+            verb,
+            saga_ids,
+            {"status": status, "name": name, "tags": tags, "tool": tool, "asks": asks, "since_ms": since_ms},
+            limit,
+            None if step_id is None else str(step_id),
+            kind,
+            decision,
+            twice,
+        )
         return await select(self.store, wanted, output=output, by=by, note=note)
 
     async def act_on(
