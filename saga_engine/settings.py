@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -336,15 +336,27 @@ def _read(path: Path) -> SettingsFile:
             raise SettingInvalid(f"[{name}] in {path} must be a table")
         if name not in ("saga", *_TABLES):
             # An unknown table is a typing error that would disable a guard.
-            raise SettingInvalid(f"{path} has an unknown table [{name}]", hint=f"tables: saga, {', '.join(_TABLES)}")
+            hint = near(name, ("saga", *_TABLES)) + f"tables: saga, {', '.join(_TABLES)}"
+            raise SettingInvalid(f"{path} has an unknown table [{name}]", hint=hint)
     return SettingsFile(data, path.parent, path.name)
+
+
+def near(name: str, known: Sequence[str], tables: Sequence[str] = ()) -> str:
+    """``did you mean X? `` for a name that is like a known one, or like a table; else an empty text."""
+    from difflib import get_close_matches
+
+    if found := get_close_matches(name, known, n=1):
+        return f"did you mean {found[0]}? "
+    found = get_close_matches(name, tables, n=1)
+    return f"did you mean the table [{found[0]}]? " if found else ""
 
 
 def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: Path) -> Settings:
     unknown = sorted(set(values) - set(_NAMES))
     if unknown:
         raise SettingInvalid(
-            f"{source} sets {', '.join(unknown)}, which is no setting", hint=f"settings: {', '.join(_NAMES)}"
+            f"{source} sets {', '.join(unknown)}, which is no setting",
+            hint=near(unknown[0], _NAMES, [*_TABLES]) + f"settings: {', '.join(_NAMES)}",
         )
     changes: dict[str, Any] = dict(values)
     if "tools" in changes:

@@ -202,3 +202,19 @@ def test_the_doctor_shows_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     found = settings.load({"runtime": "temporal://ada:s3cr3t@host", "store": "redis://:s3cr3t@host"}, environ={})
     assert "s3cr3t" not in str(_in_force(found, {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[limit]\nmax_calls = 3\n", "did you mean limits?"),
+        ('[saga]\ntool = ["a.py"]\n', "did you mean tools?"),
+        ("[saga]\npolicies = 1\n", "did you mean the table [policy]?"),
+    ],
+)
+def test_a_table_with_a_typing_error_is_answered_with_the_one_that_is_meant(tmp_path, text, hint):
+    """Tables and settings that do not exist get the nearest name, and all names."""
+    (tmp_path / "saga.toml").write_text(text)
+    with pytest.raises(SettingInvalid) as refused:
+        settings.load({}, environ={}, cwd=tmp_path)
+    assert refused.value.hint.startswith(hint)

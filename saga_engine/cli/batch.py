@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: So many rows of a selection or a report are printed; --json has all.
 _ROWS: Final = 40
 _TEXT_CHARS: Final = 120
+#: From so many sagas on, progress is told.
+_MANY: Final = 20
 _DOING: Final = {"cancel": "cancel", "resume": "resume", "resolve": "answer"}
 
 
@@ -193,13 +195,13 @@ def _acted(batch: Batch, settings: Settings) -> BatchReport:
 
 
 def _told(total: int, say: Callable[[str], None]) -> Callable[[str, SagaResult | SagaError], None]:
-    """Says how far it is, some twenty times in all."""
+    """Says how far it is, some twenty times in all; of few sagas nothing."""
     step, done = max(total // 20, 1), 0
 
     def told(_saga_id: str, _found: SagaResult | SagaError) -> None:
         nonlocal done
         done += 1
-        if done % step == 0 or done == total:
+        if total >= _MANY and (done % step == 0 or done == total):
             say(f"{done} of {total}")
 
     return told

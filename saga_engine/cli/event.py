@@ -99,7 +99,7 @@ def events(
         channel = f"{shown(each.channel.name)} {shown(each.channel.key)}"
         data(f"{local(each.at_ms)}  {each.disposition:7}  {channel}  {shown(each.id)}{step}")
     if not found:
-        note("no events")
+        note("no events: none arrived in the last seven days that fits; `saga event NAME KEY` sends one")
     return exit_codes.COMPLETED
 
 

@@ -128,12 +128,15 @@ def rewrap(
 
     if sagas and retire:
         raise typer.BadParameter("a key is retired once all sagas are wrapped anew: name none", param_hint="--retire")
-    found = asyncio.run(_rotated(settings_for(store), sagas or (), retire or ()))
+    found, current = asyncio.run(_rotated(settings_for(store), sagas or (), retire or ()))
     if as_json:
         failed = {saga_id: error.to_dict() for saga_id, error in sorted(found.failed.items())}
         document({"rewrapped": found.rewrapped, "retired": list(found.retired), "failed": failed})
     else:
         data(f"{_sagas(found.rewrapped)} rewrapped")
+        if not found.rewrapped and not found.failed:
+            note(f"nothing to do: the current key, {current}, wraps every data key here already")
+            note("hint: to rotate, put a new key first in the keyring (saga keys new), then repeat this")
         for name in found.retired:
             data(f"{name} is retired: remove it from every keyring")
         for saga_id, error in sorted(found.failed.items())[:_NAMED]:
@@ -163,7 +166,10 @@ async def _uses(settings: Settings) -> tuple[list[KeyUse], int]:
         return await uses(store)
 
 
-async def _rotated(settings: Settings, sagas: list[str] | tuple[()], retire: list[str] | tuple[()]) -> Rotated:
+async def _rotated(
+    settings: Settings, sagas: list[str] | tuple[()], retire: list[str] | tuple[()]
+) -> tuple[Rotated, str]:
+    """What the rotation did, and the name of the current key."""
     from saga_engine.cli.keyring import keyring_for
     from saga_engine.cli.read_only import opened
     from saga_engine.errors import SettingInvalid
@@ -176,7 +182,7 @@ async def _rotated(settings: Settings, sagas: list[str] | tuple[()], retire: lis
     async with opened(settings) as inner:
         store = SealedStore(inner, keyring)
         await store.unlock()
-        return await rotate(store, retire=retire, only=sagas)
+        return await rotate(store, retire=retire, only=sagas), keyring.current.name
 
 
 for _name, _command, _about in (

@@ -39,24 +39,28 @@ FormatOption = Annotated[
 #: Attributes of log records beside their message, if present; their names in the JSON form.
 FIELDS: Final = ("saga_id", "step_id", "tool", "direction", "attempt", "status", "trace_id", "span_id")
 _ROOT: Final = "saga_engine"
+#: Commands that run for days.
+_LASTING: Final = frozenset({"worker", "serve", "mcp"})
 
 
 class Logging:
     """The log options of this process's command."""
 
-    __slots__ = ("as_json", "level")
+    __slots__ = ("as_json", "dated", "level")
 
     def __init__(self) -> None:
         self.level = logging.WARNING
+        #: Whether lines of text have the date as well: those of a command that runs for days.
+        self.dated = False
         #: Whether stderr holds one JSON object a line, and nothing else.
         self.as_json = False
 
-    def choose(self, level: int = logging.WARNING, *, as_json: bool = False) -> None:
+    def choose(self, level: int = logging.WARNING, *, as_json: bool = False, dated: bool = False) -> None:
         """Set the options until the end of this command."""
         from saga_engine.cli import output
 
-        self.level, self.as_json = level, as_json
-        output.note_form(_note_line if as_json else None)
+        self.level, self.as_json, self.dated = level, as_json, dated
+        output.note_form(_note_line if as_json else _dated_line if dated else None)
 
 
 CHOSEN: Final = Logging()
@@ -69,7 +73,7 @@ def logged(body: Callable[..., int], *, default: Level = "warning") -> Callable[
     def run(*args: Any, log_level: str | None = None, log_format: str | None = None, **options: Any) -> int:
         level = _one_of(Level, log_level, "--log-level", "SAGA_LOG_LEVEL", default)
         form = _one_of(Format, log_format, "--log-format", "SAGA_LOG_FORMAT", "text")
-        CHOSEN.choose(getattr(logging, level.upper()), as_json=form == "json")
+        CHOSEN.choose(getattr(logging, level.upper()), as_json=form == "json", dated=body.__name__ in _LASTING)
         return body(*args, **options)
 
     # typer reads options from signature and annotations.
@@ -103,6 +107,7 @@ class Lines(logging.Handler):
         self.addFilter(TraceFields())
         self._say = say
         self._json = CHOSEN.as_json
+        self._dated = CHOSEN.dated
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record. Of several lines the text form has the first, and all at the level ``debug``."""
@@ -111,18 +116,22 @@ class Lines(logging.Handler):
         try:
             if self._json:
                 stderr_line(_json_line(record))
+            elif self._dated:
+                stderr_line(self._text(record))
             else:
                 self._say(self._text(record))
         except Exception:  # noqa: BLE001 - logging's own way with what cannot be said
             self.handleError(record)
 
     def _text(self, record: logging.LogRecord) -> str:
+        from saga_engine.cli import times
         from saga_engine.cli.output import shown
 
+        at = (times.local if self._dated else times.clock)(record.created * 1000)
         first, *rest = _whole(record).splitlines() or [""]
         lines = [shown(first), *(f"  {shown(line)}" for line in rest if self.level <= logging.DEBUG)]
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        return level + "\n".join(lines)
+        return f"{at}  {level}" + "\n".join(lines)
 
 
 def _whole(record: logging.LogRecord) -> str:
@@ -163,6 +172,14 @@ def reported(say: Callable[[str], None]) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.propagate = propagates
         logger.setLevel(level)
+
+
+def _dated_line(text: str) -> str:
+    """The command's own messages with their time, as the log has them."""
+    from saga_engine.cli import times
+    from saga_engine.ports.machine_clock import machine_clock
+
+    return f"{times.local(machine_clock.time_ns() / 1e6)}  {text.rstrip()}"
 
 
 def _note_line(text: str) -> str:

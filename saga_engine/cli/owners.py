@@ -16,10 +16,9 @@ _MOST_NAMED = 3
 
 def process_words(owner: str) -> str:
     """``pid 4711 on vm`` for the name that a process gives its lease; other names unchanged."""
-    from saga_engine.execution.owner import parse
+    from saga_engine.execution.owner import words_of
 
-    found = parse(owner)
-    return shown(owner, 80) if found is None else f"pid {found.pid} on {shown(found.host, 60)}"
+    return shown(words_of(owner), 80)
 
 
 def difference_words(difference: Difference, found: Mapping[str, Governed]) -> Iterator[str]:

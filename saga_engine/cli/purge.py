@@ -106,6 +106,7 @@ async def _purged(settings: Settings, rules: Retention, *, dry_run: bool) -> Pur
 
 
 def _tell(found: Purged, rules: Retention, *, dry_run: bool, as_json: bool) -> None:
+    from saga_engine.cli import times
     from saga_engine.cli.output import data, document, note, shown
     from saga_engine.runtime.retention import kept_texts
 
@@ -126,3 +127,8 @@ def _tell(found: Purged, rules: Retention, *, dry_run: bool, as_json: bool) -> N
         note(f"archive: {shown(archive)}")
     for line in kept_texts(kept):
         note(f"kept {line}")
+    if not count and not kept:
+        ages = {age for age in rules.age_ms.values() if age}
+        old = f" that ended more than {times.duration(min(ages))} ago" if ages else ""
+        which = ", ".join(sorted(status for status, age in rules.age_ms.items() if age or not ages))
+        note(f"there is no saga{old} with the status {which}; `saga list` shows when each changed last")

@@ -92,6 +92,8 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
     async def work(coordinator: Coordinator) -> Driven:
         body = (await coordinator.show(saga_id)).body
         progress.start_from(body)
+        if body["ended_ms"]:
+            note("nothing to resume: the saga has ended")
         awaited = awaited_line(body, settings)
         if awaited and not (await coordinator.ownership(saga_id)).unread:
             note(f"hint: {awaited}")

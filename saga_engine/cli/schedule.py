@@ -134,7 +134,7 @@ def list_schedules(
         data(table(["SCHEDULE", "TEMPLATE", "WHEN", "NEXT", "BEGUN"], rows))
         _note_overdue(found)
     else:
-        note(f"there are no schedules in {shown(without_password(settings.store))}")
+        note(f"there are no schedules in {shown(without_password(settings.store))}: `saga schedule put` makes one")
     return exit_codes.COMPLETED
 
 

@@ -90,6 +90,8 @@ import sqlite3
 
 from saga_engine import ToolError, tool
 
+# raised="not-done": what this module raises itself says that the call was not done.
+
 
 def _orders() -> sqlite3.Connection:
     """A stand-in for your partners: it knows a request again by its key, so a repeated one does nothing."""
@@ -108,7 +110,7 @@ def _cancel(number: int) -> None:
     _orders().execute("UPDATE orders SET state = 'cancelled' WHERE number = ?", (number,))
 
 
-@tool(undo="release", timeout_s=10)
+@tool(undo="release", raised="not-done", timeout_s=10)
 def reserve(item: str, idempotency_key: str) -> dict:
     """Reserve an item in the warehouse. Returns the reservation."""
     return {"reservation": _order(idempotency_key, item)}
@@ -120,7 +122,7 @@ def release(reservation: int, idempotency_key: str) -> None:
     _cancel(reservation)
 
 
-@tool(undo="refund", timeout_s=10)
+@tool(undo="refund", raised="not-done", timeout_s=10)
 def charge(amount: int, idempotency_key: str) -> dict:
     """Charge the customer, in euros. Returns the payment."""
     if amount > 500:

@@ -98,7 +98,7 @@ def list_templates(
         rows = [[name, str(versions[-1]), str(len(versions))] for name, versions in found]
         data(table(["TEMPLATE", "LATEST", "VERSIONS"], rows))
     else:
-        note(f"there are no templates in {shown(without_password(settings.store))}")
+        note(f"there are no templates in {shown(without_password(settings.store))}: `saga template put` makes one")
     return exit_codes.COMPLETED
 
 

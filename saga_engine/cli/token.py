@@ -105,7 +105,7 @@ def list_tokens(
         ]
         data(table(["TOKEN", "NAME", "SCOPES", "TENANT", "STATE", "CREATED", "EXPIRES"], rows))
     else:
-        note("there are no tokens")
+        note("there are no tokens: `saga token create NAME` makes one")
     return exit_codes.COMPLETED
 
 

@@ -51,6 +51,12 @@ def parse(text: str) -> Owner | None:
     return Owner(host, boot, pidns, int(pid), start, nonce)
 
 
+def words_of(text: str) -> str:
+    """An owner as people read it: ``pid 4711 on vm``; a name of another form unchanged."""
+    found = parse(text)
+    return text if found is None else f"pid {found.pid} on {found.host}"
+
+
 def provably_dead(text: str) -> bool:
     """Whether the named process certainly runs no more. In doubt the answer is no: then its lease counts.
 

@@ -7,6 +7,7 @@ Nothing is coerced (``"1"`` is not a number, ``true`` is not 1) and nothing is i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
@@ -458,6 +459,19 @@ def place_of(data: Any, detail: ErrorDetails) -> ProblemPath:
     return tuple(place)
 
 
+#: The names that other formats have for a field, where no likeness leads to it.
+_MEANT: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
+    Plan: {"id": "task_id", "tasks": "steps", "timeout": "deadline_s", "timeout_s": "deadline_s"},
+    Step: {
+        "id": "step_id",
+        **dict.fromkeys(("args", "arguments", "parameters", "input"), "params"),
+        **dict.fromkeys(("needs", "after", "requires"), "depends_on"),
+        **dict.fromkeys(("function", "action", "tool_name"), "tool"),
+        **dict.fromkeys(("undo", "compensate", "compensation"), "rollback"),
+    },
+}
+
+
 def _add(kind: type[Model], path: ProblemPath, inner: ProblemPath, detail: ErrorDetails, problems: Problems) -> None:
     where = (*path, *inner)
     owner = kind
@@ -472,7 +486,9 @@ def _add(kind: type[Model], path: ProblemPath, inner: ProblemPath, detail: Error
         problems.add("field-missing", where, f"'{name}' is missing", about)
     elif detail["type"] == "extra_forbidden":
         field = str(inner[-1])
-        near = other_name(owner, field) or problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
+        meant = _MEANT.get(owner, {}).get(field.lower())
+        near = f"did you mean '{meant}'?" if meant else other_name(owner, field) or problems.did_you_mean(field, names)
+        near = near or f"known fields: {', '.join(names)}"
         problems.add("field-unknown", where, f"unknown field {cut(field, 64)}", near)
     elif not inner:
         problems.add("field-invalid", where, f"a {kind.__name__.lower()} is an object, not {cut(given, 60)}")

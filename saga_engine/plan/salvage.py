@@ -86,6 +86,9 @@ def all_problems(error: PlanInvalid, source: Source, check: Callable[[Plan], lis
     lost: dict[int, set[str]] = {}  # the omitted fields of a step; the empty name stands for all of them
     for index, step in enumerate(steps):
         pruned, fields = _pruned(Step, step)
+        if pruned is None and isinstance(step, dict):  # perhaps it lacks no more than its id
+            pruned, fields = _pruned(Step, {**step, "step_id": f"_{index}"})
+            fields.add("step_id")
         left.append(pruned if pruned is not None else {"step_id": f"_{index}", "tool": "any"})
         lost[index] = fields if pruned is not None else {""}
     rest, gone = _pruned(Plan, {**data, "steps": [{"step_id": 0, "tool": "any"}]})
@@ -155,6 +158,8 @@ def _counts(problem: Problem, lost: Mapping[int, set[str]], gone: set[str]) -> b
         return False
     if not fields or found is None:
         return True
+    if "step_id" in fields:  # the words of other problems would name a made-up id
+        return problem.code == "tool-unknown"
     return (
         "" not in fields and problem.code not in _OF_FIELDS and not found[2].startswith(tuple(f".{f}" for f in fields))
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from saga_engine.errors import LeaseLost, SagaError, StoreUnavailable
 from saga_engine.execution.clock import StoreClock
-from saga_engine.execution.owner import this_process
+from saga_engine.execution.owner import this_process, words_of
 from saga_engine.loggers import logger_of
 from saga_engine.ports import Renewal, Store, parts_of
 from saga_engine.ports.machine_clock import machine_clock
@@ -190,7 +190,7 @@ class Lease:
             self._shares[number].lost = True
         self.lost = all(share.lost for share in self._shares.values())
         of = "" if self.lost else f" in {len(lost)} of {len(self._shares)} partitions"
-        _log.warning("lease lost%s: %s%s", of, self.owner, f" ({self.why})" if self.why else "")
+        _log.warning("lease lost%s: %s%s", of, words_of(self.owner), f" ({self.why})" if self.why else "")
         for callback in self._on_lost:
             callback(frozenset(lost))
 

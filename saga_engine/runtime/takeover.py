@@ -33,7 +33,7 @@ from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
-from saga_engine.execution.owner import parse, provably_dead
+from saga_engine.execution.owner import provably_dead, words_of
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
 from saga_engine.ports.machine_clock import machine_clock
@@ -457,7 +457,7 @@ class TakeOver:
                     self.on_wait(saga_id, answer.owner, left_s)
             elif now_s + left_s > ends_s + _RENEWED_S:
                 raise LeaseHeld(
-                    f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
+                    f"saga {saga_id} is owned by a live process ({words_of(answer.owner)})",
                     hint=f"it continues there; to see its state: saga show {saga_id}",
                     saga_id=saga_id,
                     owner=answer.owner,
@@ -468,11 +468,6 @@ class TakeOver:
                     hint=f"saga resume {saga_id}",
                     saga_id=saga_id,
                 )
-
-
-def _who(owner: str) -> str:
-    known = parse(owner)
-    return owner if known is None else f"pid {known.pid} on {known.host}"
 
 
 def _has_ended(records: Sequence[AnyRecord]) -> bool:

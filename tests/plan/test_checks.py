@@ -10,6 +10,7 @@ from saga_engine.errors import PlanInvalid
 from saga_engine.plan.compiler import check_plan, compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.problems import CODES
+from saga_engine.plan.salvage import load_checked
 from tests.plan.catalog import NUMBER, TEXT, TRAVEL, Catalog, closed, codes, declare, places, problems
 
 ANY = {"tool": "any"}
@@ -468,3 +469,16 @@ def test_hints_about_kinds_name_each_way_out(code: str, steps: list[dict]) -> No
     assert "give it a rollback" in hint
     assert "pivot" in hint or "step 1" in hint
     assert '"kind": "irreversible"' in hint
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"), [("id", "step_id"), ("args", "params"), ("needs", "depends_on"), ("function", "tool")]
+)
+def test_a_field_of_another_format_has_its_name_here(field, meant):
+    """A name that no likeness leads to is answered with the field that is meant, and the step's tool is checked."""
+    step = {"tool": "bok", "params": {}, field: "a"}
+    with pytest.raises(PlanInvalid) as refused:
+        load_checked({"goal": "g", "steps": [step]}, TRAVEL)
+    hints = {problem.path: problem.hint for problem in refused.value.problems}
+    assert hints[f"$.steps[0].{field}"] == f"did you mean '{meant}'?"
+    assert "tool-unknown" in {problem.code for problem in refused.value.problems}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.execution.owner import words_of
 from saga_engine.plan.values import cut
 from saga_engine.server.console.drawing import Node, axis_svg, graph_svg, row_svg
 from saga_engine.server.console.frame import (
@@ -125,7 +126,7 @@ def _head(frame: Frame, saga: Saga, now_ms: int) -> Html:
             None,
             words("saga.owner"),
             " ",
-            tag("code", {"title": saga.owner[:200]}, saga.owner.split("/")[0][:60]),
+            tag("code", {"title": saga.owner[:200]}, words_of(saga.owner)[:80]),
         )
         if saga.owner
         else None,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from saga_engine.execution.owner import words_of
 from saga_engine.guards.stats import COUNTERS
 from saga_engine.server.console.frame import Frame, duration, empty, facts, form, json_block, moment, page, saga_address
 from saga_engine.server.console.html import Html, Part, tag
@@ -61,7 +62,10 @@ def _differing(frame: Frame, differing: Sequence[Mapping[str, Any]]) -> Html | N
                 {"data-row": group["digest"]},
                 tag("code", None, str(group["digest"])),
                 " ",
-                [tag("span", {"class": "chip"}, str(one["owner"])[:80]) for one in group["processes"][:_MOST]],
+                [
+                    tag("span", {"class": "chip"}, words_of(str(one["owner"]))[:80])
+                    for one in group["processes"][:_MOST]
+                ],
             )
             for group in each["groups"][:_MOST]
         ]
@@ -93,7 +97,12 @@ def _workers(frame: Frame, workers: Sequence[Mapping[str, Any]], *, waiting: int
             for name in names[1:]
         ]
         rows.append(
-            tag("tr", {"data-row": each["owner"]}, tag("td", None, tag("code", None, str(each["owner"])[:80])), cells)
+            tag(
+                "tr",
+                {"data-row": each["owner"]},
+                tag("td", None, tag("code", {"title": each["owner"][:200]}, words_of(each["owner"])[:80])),
+                cells,
+            )
         )
     table = tag(
         "table",
