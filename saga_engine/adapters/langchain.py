@@ -18,13 +18,13 @@ from saga_engine.adapters.results import (
     FETCH_SCHEMA,
     RESULT_BYTES,
     check_limit,
-    described,
     page,
     shown_result,
 )
 from saga_engine.adapters.sync import SyncSession
 from saga_engine.adapters.tool_adapter import FailedChecks, declared, require_known, specs, words
 from saga_engine.errors import SagaError, SettingInvalid, ToolError
+from saga_engine.plan.model_tools import described
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.runtime.session import Session
 from saga_engine.tools.decorator import AnyTool

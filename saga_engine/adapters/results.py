@@ -14,7 +14,6 @@ import msgspec
 from saga_engine.errors import SettingInvalid, ToolError
 from saga_engine.plan.jsonpath import Mismatch, follow, scan
 from saga_engine.plan.preview import brief
-from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.values import cut
 from saga_engine.runtime.session import Session
 
@@ -29,7 +28,6 @@ ERROR_CHARS: Final = 2_000
 _REF: Final = "call-"
 _ITEMS: Final = 20
 _TEXT_CHARS: Final = 1_000
-_WORDS_CHARS: Final = 1_000
 
 FETCH_DESCRIPTION: Final = (
     "Read more of a result that was cut, one page at a time. "
@@ -60,13 +58,6 @@ def check_limit(limit: int | None, names: Iterable[str]) -> None:
         raise SettingInvalid(f"result_bytes={limit} is too small", hint=f"{LEAST_BYTES} or more, or None: no limit")
     if FETCH in names:
         raise SettingInvalid(f"{FETCH!r} is the tool that reads large results", hint="give your tool another name")
-
-
-def described(spec: ToolSpec) -> str:
-    """A tool's description for a model, with its ``use_when``, ``not_when`` and ``returns``."""
-    words = {"Use when": spec.use_when, "Not when": spec.not_when, "Returns": spec.returns}
-    more = [f"{name}: {text[:_WORDS_CHARS]}" for name, text in words.items() if text]
-    return "\n".join([spec.description or spec.name, *more]) if more else spec.description
 
 
 def shown_result(step: str, output: Any, limit: int | None) -> Any:

@@ -55,13 +55,13 @@ def words(error: SagaError) -> str | None:
     if isinstance(error, PlanInvalid):
         if any(problem.code != "params-invalid" for problem in error.problems):
             return None  # a tool without an undo is its author's error
-        return _short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
+        return short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
     if isinstance(error, CallInvalid):
-        return _short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
-    return _short(f"{error.message} ({error.hint})" if error.hint else error.message)
+        return short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
+    return short(f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """A text that a model sees; one that is too long says how long it was."""
     if len(text) <= ERROR_CHARS:
         return text

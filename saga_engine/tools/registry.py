@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import ToolInvalid, ToolMissing
+from saga_engine.plan.model_tools import ModelTools
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.invoke import Caller, Invocation, no_probe
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import Call
 
 
-class ToolRegistry:
+class ToolRegistry(ModelTools):
     """Finds and calls tools. Implements ``ports.Tools``.
 
     It is built from tools, plain functions (each becomes a tool that writes), modules (all tools in them), other
