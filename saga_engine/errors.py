@@ -413,6 +413,21 @@ class PlannerAsks(SagaError):
         return found
 
 
+class PlannerNeeds(SagaError):
+    """The goal needs parts of the plan format that the model may not use here: ``needs`` names them.
+
+    The hint has the options that allow them. Nothing was started.
+    """
+
+    code = "planner-needs"
+
+    @property
+    def needs(self) -> list[str]:
+        """The names of the parts, and ``reads`` for lookups while the model plans."""
+        found: list[str] = self.context.get("needs", [])
+        return found
+
+
 class GoalImpossible(SagaError):
     """The model says that no plan of these tools serves the goal; the message has its reason."""
 

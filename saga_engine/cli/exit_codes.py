@@ -63,6 +63,7 @@ _OF_ERROR: Final = {
     "plan-invalid": PLAN_INVALID,
     "planner-failed": PLAN_INVALID,
     "planner-asks": NEEDS_PERSON,
+    "planner-needs": NEEDS_PERSON,
     "lease-held": STILL_RUNNING,
     "interrupted": INTERRUPTED,
 }

@@ -12,7 +12,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from saga_engine.errors import SagaError
     from saga_engine.planner.planning import PlannedPlan
@@ -34,6 +34,7 @@ _CAME: Final = {
     "tools": "a request for hidden tools",
     "reads": "a request for lookups",
     "questions": "questions",
+    "needs": "a request for what it may not use",
 }
 #: How often a model may ask on the terminal for one plan.
 _ASKED_BACK: Final = 3
@@ -41,7 +42,41 @@ _ASKED_BACK: Final = 3
 
 MayUseOption = Annotated[
     list[str] | None,
-    typer.Option("--may-use", metavar="PART", help="A part of the format that the model may use. Repeatable."),
+    typer.Option(
+        "--may-use",
+        metavar="PART",
+        help="Also allow ask, wait, sleep, on_error, irreversible, each (any tool) or finally (any tool). Repeatable.",
+    ),
+]
+
+
+ReadOption = Annotated[
+    list[str] | None,
+    typer.Option("--read", metavar="TOOL", help="A tool that reads and may be called to make the plan. Repeatable."),
+]
+ReviseOption = Annotated[
+    str | None,
+    typer.Option("--revise", metavar="PLAN", help="A plan of which GOAL is a change; shows the difference."),
+]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="A name that $secret.NAME may have in the plan. Repeatable."),
+]
+RoundsOption = Annotated[
+    int | None,
+    typer.Option("--rounds", metavar="N", help="The maximum number of requests to the model. Default: 3."),
+]
+IntentOption = Annotated[
+    str | None,
+    typer.Option("--intent", metavar="NAME", help="The prepared plan to use if no model answers."),
+]
+AnswerOption = Annotated[
+    list[str] | None,
+    typer.Option("--answer", metavar="K=V", help="The answer to a question of the model, by name. Repeatable."),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is that, else text. Repeatable."),
 ]
 
 
@@ -64,35 +99,18 @@ def plan(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the plan there instead of to stdout.")
     ] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is that, else text. Repeatable."),
-    ] = None,
-    secrets: Annotated[
-        list[str] | None,
-        typer.Option("--secret", metavar="NAME", help="A name that $secret.NAME may have in the plan. Repeatable."),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option("--rounds", metavar="N", help="The maximum number of requests to the model. Default: 3."),
-    ] = None,
-    intent: Annotated[
-        str | None,
-        typer.Option("--intent", metavar="NAME", help="The prepared plan to use if no model answers."),
-    ] = None,
-    answered: Annotated[
-        list[str] | None,
-        typer.Option("--answer", metavar="K=V", help="The answer to a question of the model, by name. Repeatable."),
-    ] = None,
+    given: InputOption = None,
+    secrets: SecretOption = None,
+    rounds: RoundsOption = None,
+    intent: IntentOption = None,
+    answered: AnswerOption = None,
     on_failure: Annotated[
         OnFailure | None,
         typer.Option("--on-failure", help="The plan's on_failure, which the model does not set."),
     ] = None,
     may_use: MayUseOption = None,
-    revise: Annotated[
-        str | None,
-        typer.Option("--revise", metavar="PLAN", help="A plan of which GOAL is a change; shows the difference."),
-    ] = None,
+    reads: ReadOption = None,
+    revise: ReviseOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -101,9 +119,14 @@ def plan(
     This needs the extra: pip install "saga-engine[planner]". Questions of the model are asked on the terminal; without
     one the exit code is 4, and --answer answers them. It is 7 without a valid plan, and 1 if the goal is impossible.
 
+    Every plan may compute, and have conditions, lists of calls that can be undone, and messages at the end. What else a
+    goal needs is allowed with --may-use: if a person has to decide while it runs, --may-use ask; if it waits for a
+    payment, --may-use wait. A model that needs more than that says so, and the exit code is 4.
+
     Examples:
       saga plan "Book a flight and a hotel" --tools tools.py --model openai:gpt-5 -o trip.json
       SAGA_MODEL=ollama:qwen3 saga plan "Refund order 17" --tools tools.py --input order=17
+      saga plan "Refund order 17 once its customer agrees" --tools tools.py --may-use ask --may-use wait
     """
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
@@ -112,13 +135,14 @@ def plan(
 
     values, answers = input_values(given or []), input_values(answered or [], "--answer")
     settings = settings_for(None, tools)
-    flags = {"model": model, "rounds": rounds, "secrets": secrets, "may_use": may_use}
+    flags = {"model": model, "rounds": rounds, "secrets": secrets, "may_use": may_use, "reads": reads}
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
         made = _planned(_goal(goal), settings, chosen, values, intent, answers, revise, may_ask=not as_json)
         planned = made.with_on_failure(on_failure)
     except SagaError as error:
         _tell_failure(error, chosen.model, as_json=as_json)
+        _tell_leave(error)
         raise
     _tell(planned, planned.to_dict(), out, as_json=as_json)
     return exit_codes.COMPLETED
@@ -132,6 +156,23 @@ def _tell_failure(error: SagaError, model: str, *, as_json: bool) -> None:
         _tell_questions(error.questions)
     elif not as_json:
         _tell_rounds(model, error.context)
+
+
+def _tell_leave(error: SagaError) -> None:
+    """Print this command with the options that allow what the model needs, if that is what is missing."""
+    import shlex
+    import sys
+
+    from saga_engine.cli.output import note, shown
+    from saga_engine.errors import PlannerNeeds
+    from saga_engine.planner.features import command, refused_parts
+
+    options = str(error.context.get("options", "")) if isinstance(error, PlannerNeeds) else ""
+    if not options and isinstance(problems := error.context.get("problems"), list):
+        options = command(refused_parts(each for each in problems if isinstance(each, dict)))
+    if options:
+        given = sys.argv[sys.argv.index("plan") :] if "plan" in sys.argv else ["plan", "GOAL"]
+        note(f"allow it with: saga {shown(shlex.join(given), 2000)} {shown(options, 2000)}")
 
 
 def _goal(text: str) -> str:
@@ -162,7 +203,7 @@ def _planned(  # noqa: PLR0917
 
     from saga_engine.cli.options import has_policy, plan_source, policy_of, registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
-    from saga_engine.errors import PlannerAsks, SettingInvalid
+    from saga_engine.errors import SettingInvalid
     from saga_engine.plan.model import load_plan
     from saga_engine.planner.plan_reads import registry_reads
     from saga_engine.planner.planning import Planning
@@ -184,7 +225,7 @@ def _planned(  # noqa: PLR0917
 
     before = None if revise is None else load_plan(plan_source(revise))
 
-    def ask(answers: dict[str, Any]) -> PlannedPlan:
+    def ask(answers: dict[str, Any], may_use: Sequence[str]) -> PlannedPlan:
         with stdout_kept_clean():
             return asyncio.run(
                 planning.plan(
@@ -200,18 +241,36 @@ def _planned(  # noqa: PLR0917
                     call_read=registry_reads(registry, policy),
                     revises=before,
                     policy=policy,
+                    may_use=may_use,
                 )
             )
 
+    return _asked_back(ask, answers, chosen.may_use, may_ask=may_ask)
+
+
+def _asked_back(
+    ask: Callable[[dict[str, Any], Sequence[str]], PlannedPlan],
+    answers: dict[str, Any],
+    may_use: tuple[str, ...],
+    *,
+    may_ask: bool,
+) -> PlannedPlan:
+    """Ask the planner, and on the terminal what it asks for: answers to its questions, and leave."""
+    from saga_engine.errors import PlannerAsks, PlannerNeeds
+
     for _ in range(_ASKED_BACK):
         try:
-            return ask(answers)
+            return ask(answers, may_use)
         except PlannerAsks as asked:
             found = _answers(asked.questions) if may_ask else None
             if found is None:
                 raise
             answers = {**answers, **found}
-    return ask(answers)
+        except PlannerNeeds as needed:
+            if not may_ask or not _allows(needed.needs):
+                raise
+            may_use = (*may_use, *needed.needs)
+    return ask(answers, may_use)
 
 
 def _check_secrets(chosen: PlannerSettings, registry: ToolRegistry) -> None:
@@ -249,6 +308,22 @@ def _answers(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
             return None
         found[question["name"]] = {"question": question["question"], "answer": said}
     return found
+
+
+def _allows(needs: Sequence[str]) -> bool:
+    """Whether the user allows these parts for this plan, asked on the terminal; lookups need tools that are named."""
+    import sys
+
+    from saga_engine.cli.output import note
+    from saga_engine.planner.features import FEATURES
+
+    if not all(name in FEATURES for name in needs) or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    for name in needs:
+        note(f"the model needs {name}: {FEATURES[name].short}")
+    sys.stderr.write("allow it for this plan? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _tell_round(entry: Mapping[str, Any]) -> None:

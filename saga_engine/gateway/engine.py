@@ -36,7 +36,7 @@ from saga_engine.plan.schema import plan_schema
 from saga_engine.plan.undo_rules import undo_findings
 from saga_engine.plan.values import canonical, cut, digest
 from saga_engine.planner.allowed_tools import Offer
-from saga_engine.planner.features import FEATURES, not_allowed
+from saga_engine.planner.features import FEATURES, not_allowed, part_about, refused_parts, usable
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.ports import Head
 
@@ -154,7 +154,8 @@ class EngineFace:
         return {"tools": page, "total": len(fits), **more}
 
     async def _format(self, _: str, __: Body) -> Body:
-        allowed = {name: FEATURES[name].about for name in self._rules.may_use}
+        rules = self._rules.may_use
+        allowed = {name: part_about(name, rules) for name in usable(rules)}
         barred = [name for name in FEATURES if name not in allowed]
         return {"schema": plan_schema(), "may_use": allowed, "may_not_use": barred, "max_steps": self._rules.max_steps}
 
@@ -183,11 +184,12 @@ class EngineFace:
         values = given.get("input")
         plan = load_checked(given["plan"], self._coordinator.tools, input=values)
         problems = self._coordinator.check(plan, input=values)
-        found = self._offer.beside(problems, plan.model_dump(exclude_unset=True)["steps"])
+        body = plan.model_dump(exclude_unset=True)
+        found = self._offer.beside(problems, body["steps"], body.get("finally", ()))
         if len(plan.steps) > self._rules.max_steps:
             said = f"the plan has {len(plan.steps)} steps, but only {self._rules.max_steps} are allowed"
             found.append(Problem("limit-steps", "$.steps", said, "serve the goal with fewer steps"))
-        found += not_allowed(plan.steps, self._rules.may_use)
+        found += [_to_operator(each) for each in not_allowed(plan, self._rules.may_use, self._offer)]
         if any(str(tag).startswith(_TAG) for tag in plan.tags or ()):
             said = f"a tag that begins with {_TAG!r} says whose a saga is"
             found.append(Problem("field-invalid", "$.tags", said, "use another tag"))
@@ -283,6 +285,15 @@ class EngineFace:
         if not _is_own(name, head):
             raise SagaNotFound(f"there is no saga {saga_id}", hint="saga_list names those that you submitted")
         return (await self._coordinator.show(saga_id)).body
+
+
+def _to_operator(problem: Problem) -> Problem:
+    """An agent cannot ask for leave: its operator gives it."""
+    names = refused_parts([problem])
+    if not names:
+        return problem
+    hint = f"write the plan without it; an operator allows it with saga mcp --engine --may-use {names[0]}"
+    return Problem(problem.code, problem.path, problem.message, hint)
 
 
 def _id_of(name: str, key: str) -> str:

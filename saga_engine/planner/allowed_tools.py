@@ -63,14 +63,21 @@ class Offer:
         """The problems of a plan: those that ``saga check`` finds with the offered tools, and where it exceeds them."""
         from saga_engine.plan.compiler import check_plan
 
-        return self.beside(check_plan(plan, self), plan.model_dump(exclude_unset=True)["steps"])
+        body = plan.model_dump(exclude_unset=True)
+        return self.beside(check_plan(plan, self), body["steps"], body.get("finally", ()))
 
-    def beside(self, found: Sequence[Problem], steps: Sequence[Mapping[str, Any]]) -> list[Problem]:
-        """The places where steps exceed the offer, before the problems ``found``, which name some of them already."""
+    def beside(
+        self, found: Sequence[Problem], steps: Sequence[Mapping[str, Any]], final: Sequence[Mapping[str, Any]] = ()
+    ) -> list[Problem]:
+        """The places where steps exceed the offer, before the problems ``found``, which name some of them already.
+
+        ``final``: the steps of ``finally``.
+        """
         known = {problem.path for problem in found}
         beyond: list[Problem] = []
-        for index, step in enumerate(steps):
-            beyond += [*self._tools(step, ("steps", index)), *self._secrets(step, ("steps", index))]
+        places: list[tuple[_Path, Mapping[str, Any]]] = [(("steps", at), step) for at, step in enumerate(steps)]
+        for path, step in [*places, *((("finally", at), step) for at, step in enumerate(final))]:
+            beyond += [*self._tools(step, path), *self._secrets(step, path)]
             if len(beyond) >= _MAX_PROBLEMS:
                 break
         return [*(problem for problem in beyond[:_MAX_PROBLEMS] if problem.path not in known), *found]

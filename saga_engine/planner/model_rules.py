@@ -16,7 +16,7 @@ from saga_engine.plan.lookalikes import Lookalike, find_lookalikes
 from saga_engine.plan.model import Step, load_plan
 from saga_engine.plan.undo_rules import EARLY, undo_findings
 from saga_engine.plan.values import json_path
-from saga_engine.planner.features import not_allowed
+from saga_engine.planner.features import SAFE, not_allowed
 from saga_engine.ports import CompensationRequest, PlanRequest
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def model_problems(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Pr
     if len(plan.steps) > offer.max_steps:
         message = f"the plan has {len(plan.steps)} steps, but only {offer.max_steps} are allowed"
         found.insert(0, Problem("limit-steps", "$.steps", message, "serve the goal with fewer steps"))
-    found += not_allowed(plan.steps, offer.may_use)
+    safe = () if isinstance(request, CompensationRequest) else SAFE
+    found += not_allowed(plan, offer.may_use, offer, safe=safe)
     findings: list[Problem] = []
     if not isinstance(request, CompensationRequest):
         findings += [

@@ -1,4 +1,4 @@
-"""What a model may answer instead of a plan: a request for hidden tools, questions to the user, or lookups.
+"""What a model may answer instead of a plan: a request for hidden tools or for leave, questions, or lookups.
 
 Each such answer costs a request of the budget, and only ``MOST_DETOURS`` of them are followed for one plan.
 """
@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.errors import PlannerAsks, Problem
+from saga_engine.errors import PlannerAsks, PlannerNeeds, Problem
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, json_path, printable
 from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.features import READS, command, others
 from saga_engine.planner.repair_loop import Detour
 from saga_engine.planner.review import review_plan
 
@@ -29,7 +30,9 @@ _QUESTION_CHARS: Final = 500
 _MAX_OPTIONS: Final = 20
 _OPTION_CHARS: Final = 200
 #: The answers that are neither steps nor a refusal, in the order in which they count.
-_DETOURS: Final = ("questions", "tools", "reads")
+_DETOURS: Final = ("questions", "tools", "reads", "needs")
+#: How many tools that read are named as those that could be allowed.
+_NAMED_READS: Final = 8
 
 
 @dataclass(slots=True)
@@ -67,6 +70,8 @@ class PlanDialog:
             return self._more_tools(data["tools"])
         if came == "reads":
             return await self._look_up(data["reads"])
+        if came == "needs":
+            return self._needs(data["needs"])
         if data.get("impossible") and self.request.hidden:
             self._show(replace(self.request, tools=[*self.request.tools, *self.request.hidden], hidden=()))
             return Detour("impossible", self.request)
@@ -122,6 +127,24 @@ class PlanDialog:
             ),
         )
 
+    # --- leave ---------------------------------------------------------------------------------------------------
+
+    def _needs(self, named: Any) -> Detour:
+        """Parts of the format that somebody has to allow first; what is allowed already is no reason to wait."""
+        wanted = [named] if isinstance(named, str) else named
+        if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
+            hint = 'write {"needs": ["ask"]}'
+            return _refused("needs", "field-invalid", "$.needs", "'needs' is a list of names", hint)
+        known = others(self.request)
+        found = [name for name in dict.fromkeys(wanted) if name in known]
+        if not found:
+            message = f"{cut(wanted[0], 80) if wanted else 'nothing'} needs no leave, or cannot be allowed"
+            hint = f"write the plan; what can be allowed: {', '.join(known) or 'nothing'}"
+            return _refused("needs", "field-invalid", "$.needs", message, hint)
+        return Detour(
+            "needs", error=needs_error(found, [spec.name for spec in self.request.tools if spec.effect == "read"])
+        )
+
     # --- lookups -------------------------------------------------------------------------------------------------
 
     async def _look_up(self, wanted: Any) -> Detour:
@@ -133,6 +156,19 @@ class PlanDialog:
             return Detour("reads", None, problems)
         self._show(replace(self.request, read_results=[*self.request.read_results, *results]))
         return Detour("reads", self.request)
+
+
+def needs_error(names: Sequence[str], reads: Sequence[str]) -> PlannerNeeds:
+    """The error for parts that somebody has to allow; ``reads``: the tools that read and could be allowed."""
+    options = command(names, reads[:_NAMED_READS])
+    settings = [name for name in names if name != READS]
+    python = f"may_use={settings!r}" if settings else "PlannerSettings(reads=…)"
+    return PlannerNeeds(
+        f"the model needs what it may not use: {', '.join(names)}",
+        hint=f"allow it: saga plan … {options} (in Python {python}; [planner] in saga.toml)",
+        needs=list(names),
+        options=options,
+    )
 
 
 def _refused(came: str, code: str, path: str, message: str, hint: str) -> Detour:

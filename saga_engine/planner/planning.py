@@ -18,6 +18,7 @@ from saga_engine.errors import (
 from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.plan.values import plain, printable
 from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.features import command, refused_parts
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.plan_dialog import PlanDialog
 from saga_engine.planner.plan_reads import PlanReads, ReadCall
@@ -196,9 +197,10 @@ class Planning:
         ``answers`` are the user's answers to its questions, by name. ``now`` is told to the model, with its time zone.
         ``call_read`` makes the lookups that the model asks for, with the tools in ``settings.reads``. ``revises`` is a
         plan of which ``goal`` is a change; the review asks ``policy``; ``may_use`` replaces ``settings.may_use``.
-        Raises ``PlannerAsks`` (the model has questions), ``PlannerUnavailable``, ``ModelUnreachable``,
-        ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the transcript), ``PlanInvalid`` (the goal or the
-        prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for an intent without a prepared plan.
+        Raises ``PlannerAsks`` (the model has questions), ``PlannerNeeds`` (parts that ``may_use`` does not name),
+        ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the
+        transcript), ``PlanInvalid`` (the goal or the prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for an
+        intent without a prepared plan.
         """
         prepared, goal = self.prepared(goal, intent), _whole_goal(goal, revises)
         given: dict[str, Any] = plain({**({} if revises is None else revises.input), **(input or {})})
@@ -219,7 +221,7 @@ class Planning:
         try:
             planner = self._asked
             asked = Rounds(planner.model, planner.ask, request, dialog.review, _PLAN, *self._limits, progress)
-            asked.follow = dialog.follow
+            asked.follow, asked.hint = dialog.follow, allowing_hint
             plan, answer, notes = await self._best(asked, dialog)
         except (PlannerUnavailable, ModelUnreachable) as error:
             if prepared is None:
@@ -230,11 +232,7 @@ class Planning:
             "model",
             answer.model,
             answer.prompt,
-            len(asked.transcript),
-            asked.usage,
-            notes,
-            tuple(asked.transcript),
-            asked.budget,
+            *asked.figures(notes),
             **dialog.facts,
             review=review_facts(plan, dialog.offer, policy),
             changes=None if revises is None else plan_changes(revises, plan),
@@ -387,6 +385,12 @@ class Planning:
         if wanted in plans:
             return wanted, plans[wanted]
         return next(((name, source) for name, source in plans.items() if _goal_of(source) == wanted), None)
+
+
+def allowing_hint(problems: Iterable[Problem]) -> str:
+    """The options that allow what a model used without leave; empty: it used nothing."""
+    parts = refused_parts(problems)
+    return f"to allow it: saga plan … {command(parts)} (in Python may_use={parts!r})" if parts else ""
 
 
 def _no_planner(given: Any, lacks: str) -> PlannerUnavailable:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.preview import brief
-from saga_engine.planner.features import FEATURES
+from saga_engine.planner.features import FEATURES, plan_fields, told, told_others, usable
 from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
 from saga_engine.planner.tool_cards import HIDDEN_PARAMS, compact_card, named_card, split_undos, trimmed_schema
 from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
@@ -35,7 +35,7 @@ _SHOWN_HIDDEN: Final = 1000
 _VALUE_BYTES: Final = 2500
 
 
-_STEP_PATH: Final = re.compile(r"^\$\.steps\[(\d+)\](.*)\Z", re.DOTALL)
+_STEP_PATH: Final = re.compile(r"^\$\.(steps|finally)\[(\d+)\](.*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ _PLACES: Final[Mapping[str, Callable[[Any], str]]] = {
     "kept": lambda request: data_lines("kept", [_cut(dict(step)) for step in request.kept[:_SHOWN_STEPS]]),
     "taken": lambda request: data("taken", list(request.taken[:500])),
     "max_steps": lambda request: str(request.max_steps),
+    "parts": lambda request: told(request.may_use, without=_without_parts(request)),
+    "others": told_others,
 }
 
 
@@ -78,10 +80,7 @@ def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
     """The prompt for a request; asked again, it also has the last answer and its problems."""
     names = {PlanRequest: "propose", CompensationRequest: "compensate"}
     prompt = load_prompt(names.get(type(request), "replan"))
-    may_use = () if isinstance(request, CompensationRequest) else request.may_use
-    schema = answer_schema(dropping=isinstance(request, ReplanRequest), may_use=may_use)
-    if isinstance(request, PlanRequest):
-        schema = plan_answer_schema(may_use)
+    schema = schema_for(request)
     how = "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
     if mode == "tool":
         how = f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
@@ -99,9 +98,6 @@ def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
 
 def _additions(request: PlannerRequest) -> Iterator[tuple[Prompt, dict[str, str]]]:
     """The prompts that are added to that of a request: the plan to change, then the last answer and its problems."""
-    if not isinstance(request, CompensationRequest) and request.may_use:
-        lines = "\n".join(f"- {FEATURES[name].told}" for name in request.may_use)
-        yield load_prompt("may_use"), {"allowed": lines}
     if isinstance(request, PlanRequest) and request.revises is not None:
         yield load_prompt("revise"), {"plan": data("plan", dict(request.revises))}
     if request.repair is not None:
@@ -129,12 +125,13 @@ def _problem(problem: Problem, answer: dict[str, Any] | None) -> dict[str, Any]:
     """A problem for a model: by the id of its step in the answer, where it has one, and the path in that step."""
     found = _STEP_PATH.match(problem.path)
     inner = (answer or {}).get("plan")
-    steps = (inner if isinstance(inner, dict) and "steps" not in (answer or {}) else answer or {}).get("steps")
+    whole = inner if isinstance(inner, dict) and "steps" not in (answer or {}) else answer or {}
+    steps = whole.get(found[1]) if found is not None else None
     shown: dict[str, Any] = {"code": problem.code}
-    if found is not None and isinstance(steps, list) and int(found[1]) < len(steps):
-        step = steps[int(found[1])]
+    if found is not None and isinstance(steps, list) and int(found[2]) < len(steps):
+        step = steps[int(found[2])]
         named = step.get("step_id") if isinstance(step, dict) else None
-        shown |= {"step": int(found[1]) + 1 if named is None else named, "path": found[2].lstrip(".") or "the step"}
+        shown |= {"step": int(found[2]) + 1 if named is None else named, "path": found[3].lstrip(".") or "the step"}
     else:
         shown["path"] = problem.path
     shown["message"] = problem.message
@@ -142,8 +139,11 @@ def _problem(problem: Problem, answer: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _tools(request: Any) -> list[dict[str, Any]]:
-    """The tools of a request. For a plan in the short form, and without the undos, which have a list of their own."""
-    if isinstance(request, PlanRequest):
+    """The tools of a request, in the short form, and without the undos, which have a list of their own.
+
+    Of a compensation they are shown whole: they are few, and its amounts and ids matter.
+    """
+    if not isinstance(request, CompensationRequest):
         return [compact_card(spec) for spec in split_undos(request.tools)[0]]
     return [tool_card(spec) for spec in request.tools]
 
@@ -186,24 +186,37 @@ def _failed(request: CompensationRequest | ReplanRequest) -> Sequence[PastStep]:
     return request.failed if isinstance(request, CompensationRequest) else (request.failed, *request.also_failed)
 
 
-def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dict[str, Any]:
+def schema_for(request: PlannerRequest) -> dict[str, Any]:
+    """The schema of the answer to a request."""
+    if isinstance(request, PlanRequest):
+        return plan_answer_schema(request.may_use)
+    if isinstance(request, CompensationRequest):
+        return answer_schema()
+    without = _without_parts(request)
+    return answer_schema(dropping=True, parts=[name for name in usable(request.may_use) if name not in without])
+
+
+def answer_schema(*, dropping: bool = False, parts: Sequence[str] = ()) -> dict[str, Any]:
     """The schema of an answer, derived from the schema of plans.
 
     The model does not set goal, input and id; the tools' owners set retries, time limits and resources; with
-    ``impossible`` a model refuses. ``dropping``: it may also drop steps, with a reason each. ``may_use``: the features
-    that the caller allows.
+    ``impossible`` a model refuses. ``dropping``: it may also drop steps, with a reason each. ``parts``: the parts of
+    the format that it may use. The prompt says what a field means, so the schema does not.
     """
     from saga_engine.plan.schema import plan_schema
 
     schema = plan_schema()
     defs = {name: _chosen(schema["$defs"][name], kept) for name, kept in _KEPT.items()}
-    defs["Step"] = _step_schema(schema["$defs"]["Step"], may_use)
+    defs["Step"] = _step_schema(schema["$defs"]["Step"], parts)
     _with_named(defs, schema["$defs"])
-    defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
+    defs["Fallback"] |= {"required": ["tool"]}
+    if "Each" in defs and "on_error" not in parts:
+        del defs["Each"]["properties"]["on_error"]
+    defs = {name: _unsaid(each) for name, each in defs.items()}
     return {
         "type": "object",
         "properties": {
-            "steps": _chosen(schema, ("steps",))["properties"]["steps"],
+            "steps": _STEPS,
             **({"dropped": _DROPPED} if dropping else {}),
             "impossible": _IMPOSSIBLE,
         },
@@ -212,14 +225,14 @@ def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dic
     }
 
 
-def _step_schema(schema: dict[str, Any], may_use: Sequence[str]) -> dict[str, Any]:
-    """A step with the fields of the features that the caller allows."""
+def _step_schema(schema: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    """A step with the fields of the parts of the format that a model may use."""
     from saga_engine.plan.model import BUILTINS
 
-    more = tuple(field for name in may_use for field in FEATURES[name].fields)
+    more = tuple(field for name in parts for field in FEATURES[name].fields if not FEATURES[name].of_plan)
     made = _chosen(schema, _KEPT["Step"] + more)
     made["required"] = ["step_id"] if set(BUILTINS) & set(more) else ["step_id", "tool"]
-    if "irreversible" not in may_use:
+    if "irreversible" not in parts:
         kind = made["properties"]["kind"]
         made["properties"]["kind"] = {**kind, "enum": [each for each in kind["enum"] if each != "irreversible"]}
     return made
@@ -245,8 +258,38 @@ def _named(node: Any) -> set[str]:
 
 def plan_answer_schema(may_use: Sequence[str] = ()) -> dict[str, Any]:
     """The schema of an answer to a goal: steps, assumptions, a refusal, or a request for something first."""
-    schema = answer_schema(may_use=may_use)
-    return {**schema, "properties": {**schema["properties"], **_FIRST}}
+    schema = answer_schema(parts=usable(may_use))
+    more = dict.fromkeys(plan_fields(may_use), _STEPS)
+    return {**schema, "properties": {**schema["properties"], **more, **_FIRST}}
+
+
+def _unsaid(node: Any, *, named: bool = False) -> Any:
+    """A schema without its words and without choices that are anything; a field with such a name is no keyword.
+
+    ``named``: the keys are names of fields.
+    """
+    if isinstance(node, list):
+        return [_unsaid(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    choices = node.get("anyOf")
+    if (
+        isinstance(choices, list)
+        and not named
+        and all(set(each) <= _PLAIN or each == {"items": {}, "type": "array"} for each in choices)
+    ):
+        return {"type": sorted({each["type"] for each in choices})}
+    return {
+        key: _unsaid(item, named=not named and key in ("properties", "$defs"))
+        for key, item in node.items()
+        if named
+        or not (key in _WORDLESS or (key == "additionalProperties" and item is True) or (key == "items" and item == {}))
+    }
+
+
+def _without_parts(request: PlannerRequest) -> Sequence[str]:
+    """Parts of the format that an answer cannot have: another way is a part of a plan."""
+    return ("finally",) if isinstance(request, ReplanRequest) else ()
 
 
 def _chosen(schema: dict[str, Any], kept: tuple[str, ...]) -> dict[str, Any]:
@@ -270,22 +313,15 @@ def _without_null(field: dict[str, Any]) -> dict[str, Any]:
     return {**made, "anyOf": branches} if branches else made
 
 
-_IMPOSSIBLE: Final[dict[str, Any]] = {
-    "type": "string",
-    "description": "Instead of steps: why these tools cannot serve the goal.",
-}
-_DROPPED: Final[dict[str, Any]] = {
-    "type": "object",
-    "additionalProperties": {"type": "string"},
-    "description": "Steps that the goal does not need any more, by id, each with the reason in a sentence.",
-}
+_STEPS: Final[dict[str, Any]] = {"type": "array", "items": {"$ref": "#/$defs/Step"}}
+_IMPOSSIBLE: Final[dict[str, Any]] = {"type": "string"}
+_DROPPED: Final[dict[str, Any]] = {"type": "object", "additionalProperties": {"type": "string"}}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 #: What only a plan's answer may have beside the steps, or in their place.
 _FIRST: Final[dict[str, Any]] = {
-    "assumptions": {**_TEXTS, "description": "Beside steps: what was taken for granted, a short sentence each."},
+    "assumptions": _TEXTS,
     "questions": {
         "type": "array",
-        "description": "Instead of steps: what only the user can decide.",
         "items": {
             "type": "object",
             "properties": {"name": {"type": "string"}, "question": {"type": "string"}, "options": _TEXTS},
@@ -293,10 +329,10 @@ _FIRST: Final[dict[str, Any]] = {
             "additionalProperties": False,
         },
     },
-    "tools": {**_TEXTS, "description": "Instead of steps: names of hidden tools that have to be shown first."},
+    "tools": _TEXTS,
+    "needs": _TEXTS,
     "reads": {
         "type": "array",
-        "description": "Instead of steps: lookups that the plan depends on.",
         "items": {
             "type": "object",
             "properties": {"tool": {"type": "string"}, "params": {"type": "object"}},
@@ -305,6 +341,10 @@ _FIRST: Final[dict[str, Any]] = {
         },
     },
 }
+#: Keywords that the schema of an answer leaves out: the prompt says what is meant, and the checks find what is not.
+_WORDLESS: Final = frozenset({"description", "title", "minLength", "minimum", "maximum", "minItems", "pattern"})
+#: Keywords of a choice that says no more than a type.
+_PLAIN: Final = frozenset({"type", "additionalProperties", *_WORDLESS}) - {"items"}
 #: Keywords that the checks cover anyway, and that a server which enforces a schema may not support.
 _BOUNDS: Final = ("default", "maxItems", "maxLength", "exclusiveMaximum")
 #: The fields of the format that a model may fill.

@@ -40,6 +40,12 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
     steps = [_without_nulls(step) if isinstance(step, Mapping) else step for step in steps]
     data = {name: data[name] for name in _offered(data, "", "the plan", notes)}
     steps = [_only_offered(step, notes) if isinstance(step, dict) else step for step in steps]
+    final = data.get("finally")
+    if isinstance(final, list):
+        final = [_without_nulls(step) if isinstance(step, Mapping) else step for step in final]
+        data["finally"] = [_only_offered(step, notes) if isinstance(step, dict) else step for step in final]
+        if not final:
+            del data["finally"]
     if steps and all(isinstance(step, dict) and "step_id" not in step for step in steps):
         steps = [{"step_id": number, **step} for number, step in enumerate(steps, 1)]
         _tell(notes, "the steps had no ids; they were numbered from 1")
@@ -63,9 +69,9 @@ _OF_UNDOS: Final = frozenset({"each", "then", "when_absent"})
 def _kept_back(part: str) -> frozenset[str]:
     """The fields of a part of the format (empty: of the plan) that the prompt does not offer to a model."""
     from saga_engine.plan.schema import plan_schema
-    from saga_engine.planner.prompting import answer_schema
+    from saga_engine.planner.prompting import plan_answer_schema
 
-    whole, shown = plan_schema(), answer_schema()
+    whole, shown = plan_schema(), plan_answer_schema()
     known: set[str] = set((whole["$defs"][part] if part else whole)["properties"])
     # A feature without leave is a problem of the plan: a step that lost its condition would do something else.
     known -= feature_fields()

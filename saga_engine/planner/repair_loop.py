@@ -71,7 +71,8 @@ class Rounds(Generic[_T]):
 
     ``request`` is what the model is asked; its ``repair`` and ``allowance`` are set for each round. ``progress`` gets
     the entry of each round as soon as it ends. ``follow`` decides about answers that ask for something first: each
-    costs a request of the allowance, and one beyond ``MOST_DETOURS`` a round.
+    costs a request of the allowance, and one beyond ``MOST_DETOURS`` a round. ``hint`` is what may help against the
+    problems of the last answer; empty: what the terms say.
     """
 
     model: str
@@ -83,6 +84,7 @@ class Rounds(Generic[_T]):
     allowance: Allowance
     progress: Progress | None = None
     follow: Follow | None = None
+    hint: Callable[[Sequence[Problem]], str] | None = None
     spent: int = 0
     used: PlannerUsage = field(default_factory=PlannerUsage)
     transcript: list[dict[str, Any]] = field(default_factory=list)
@@ -218,7 +220,7 @@ class Rounds(Generic[_T]):
         first = f"; the last try: {problems[0].message} at {problems[0].path}" if problems else ""
         return PlannerFailed(
             f"{self.model} {what}{first}",
-            hint=self.terms.failed_hint,
+            hint=(self.hint(problems) if self.hint is not None and problems else "") or self.terms.failed_hint,
             problems=[problem.to_dict() for problem in problems],
             **self._so_far(),
         )
@@ -242,6 +244,12 @@ class Rounds(Generic[_T]):
     def budget(self) -> dict[str, Any]:
         """The budget as one JSON object; null: no limit."""
         return {"rounds": self.rounds, **asdict(self.allowance)}
+
+    def figures(
+        self, notes: tuple[str, ...]
+    ) -> tuple[int, PlannerUsage, tuple[str, ...], tuple[Any, ...], dict[str, Any]]:
+        """Rounds, usage, notes, transcript and budget, as a planned plan has them."""
+        return len(self.transcript), self.usage, notes, tuple(self.transcript), self.budget
 
     def _so_far(self) -> dict[str, Any]:
         """An error's details about the rounds: the number of answers, their text, and the usage of which budget."""

@@ -33,7 +33,8 @@ class PlannerSettings:
     while a plan is made. ``prepared_plans``: plan files by intent. ``semantic``: the role in semantic compensation of
     tools that do not declare one. ``max_steps``: the maximum number of steps of a model's plan. ``undo_by_model``:
     whether a model may switch off, replace or redirect the undo that a tool registers: ``registered`` (no) or ``any``.
-    ``may_use``: parts of the plan format that a model may use only with this leave (``planner.features``).
+    ``may_use``: parts of the plan format that a model may use only with this leave (``planner.features``);
+    computations, conditions, lists of calls that can be undone, and notices at the end need none.
     """
 
     model: str = ""

@@ -21,8 +21,11 @@ _SAID: Final = frozenset({"type", "description", "title", "default", "enum", "fo
 
 
 def compact_card(spec: ToolSpec) -> dict[str, Any]:
-    """A tool with its params and its output as names with types; a name that ends in ``?`` is optional."""
-    card: dict[str, Any] = {"tool": spec.name, "effect": spec.effect}
+    """A tool with its params and its output as names with types; a name that ends in ``?`` is optional.
+
+    What changes something has an ``undo``, or null there; what reads says so.
+    """
+    card: dict[str, Any] = {"tool": spec.name} | ({"effect": "read"} if spec.effect == "read" else {})
     words = {"about": spec.description, "use_when": spec.use_when, "not_when": spec.not_when, "returns": spec.returns}
     card |= {name: text[:_ABOUT_CHARS] for name, text in words.items() if text}
     card["params"] = _short(spec.input_schema, HIDDEN_PARAMS)

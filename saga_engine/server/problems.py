@@ -25,6 +25,7 @@ STATUS: Final[Mapping[str, int]] = {
     "setting-invalid": 422,
     "goal-impossible": 422,
     "planner-asks": 422,
+    "planner-needs": 422,
     "request-invalid": 400,
     "unauthenticated": 401,
     "signature-invalid": 401,

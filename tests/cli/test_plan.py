@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from saga_engine.planner.features import NEEDS
 from tests.cli.conftest import TOOLS
 from tests.cli.loading import loaded
 from tests.planner.model_server import Reply, call, model_server, refuse, say
@@ -89,6 +90,29 @@ async def test_no_valid_plan_is_7(cli):
     assert ran.code == 7
     error = ran.json["error"]
     assert (error["code"], len(error["context"]["transcript"])) == ("planner-failed", 2)
+
+
+async def test_what_a_model_may_not_use_is_told_with_the_command_that_allows_it(cli):
+    """Exit code 4 for what it asks for, 7 for what it used all the same; stderr has the whole command each time."""
+    sleeps = {"steps": [{"step_id": 1, "sleep": 5}]}
+    needed = await ask(cli, "Book a room", "--rounds", "1", script=(call({"needs": ["ask"]}),))
+    assert (needed.code, needed.out) == (4, "")
+    assert "planner-needs" in needed.err
+    line = next(line for line in needed.err.splitlines() if "allow it with" in line)
+    assert "saga plan 'Book a room' --rounds 1 --tools " in line
+    assert line.endswith("--may-use ask")
+    used = await ask(cli, "Sleep", "--rounds", "1", script=(call(sleeps),))
+    assert used.code == 7
+    assert "--may-use sleep" in used.err
+    allowed = await ask(cli, "Sleep", "--rounds", "1", "--may-use", "sleep", script=(call(sleeps),))
+    assert allowed.code == 0, allowed.err
+
+
+def test_help_names_what_can_be_allowed(cli):
+    """Each part that needs leave stands in the help of --may-use."""
+    said = cli("plan", "--help").out
+    for name in NEEDS:
+        assert name in said or name == "reads"
 
 
 async def test_what_the_model_said_is_told(cli):

@@ -132,8 +132,11 @@ async def test_what_an_agent_may_not_write() -> None:
     other = {"tool": "cancel", "params": {"guest": "Bo"}}
     redirected = {"steps": [{**step(1, "book", guest="Ann"), "rollback": other}]}
     async with engine() as coordinator, agent(coordinator) as it:
-        codes = [each["code"] for each in (await it.done("saga_check", plan=irreversible))["problems"]]
-        assert "feature-not-allowed" in codes
+        problems = (await it.done("saga_check", plan=irreversible))["problems"]
+        refused = next(each for each in problems if each["code"] == "feature-not-allowed")
+        assert "saga mcp --engine --may-use irreversible" in refused["hint"], "its operator can allow it"
+        computed = {"steps": [{"step_id": 1, "compute": {"add": [1, 2]}}]}
+        assert (await it.done("saga_check", plan=computed))["valid"], "what changes nothing needs no leave"
         assert not (await it.done("saga_check", plan=redirected))["valid"]
         with pytest.raises(MCPError):
             await it.call("saga_show", saga_id=7)

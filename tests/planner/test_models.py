@@ -16,6 +16,7 @@ from saga_engine.errors import GoalImpossible, ModelUnreachable, PlannerFailed, 
 from saga_engine.planner import models
 from saga_engine.planner.models import ModelPlanner, build_model
 from saga_engine.planner.planning import PlannedPlan, Planning
+from saga_engine.planner.prompts import load_prompt
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, ReplanRequest
 from tests.planner.model_server import BREAK, HANG, ModelServer, Reply, call, model_server, refuse, say
@@ -112,7 +113,7 @@ async def test_a_bad_answer_is_repaired(first: Reply, model: str) -> None:
     async with model_server(first, call(GOOD)) as server:
         planned = await plan(server, model)
     assert (planned.rounds, planned.usage.requests, planned.usage.tokens_in) == (2, 2, 200)
-    assert planned.prompt == "propose@2 repair@2"
+    assert planned.prompt == f"{load_prompt('propose').label} repair@2"
     assert '<data name="problems">' not in server.texts[0]
     assert '"code": ' in server.texts[1].split('<data name="problems">')[1]
 
@@ -444,7 +445,7 @@ async def test_another_way_is_asked_for() -> None:
     async with model_server(say('```json\n{"impossible": "all full"}\n```')) as server:
         answer = await ModelPlanner(settings(server, "anthropic:claude-sonnet-5-5")).ask(request)
     assert json.loads(answer.json_text) == {"impossible": "all full"}
-    assert answer.prompt == "replan@2"
+    assert answer.prompt == load_prompt("replan").label
     assert '"F-1"' in server.texts[0]
 
 

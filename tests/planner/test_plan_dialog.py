@@ -13,6 +13,7 @@ from saga_engine.errors import GoalImpossible, PlannerAsks, PlannerFailed, Setti
 from saga_engine.plan.model import load_plan
 from saga_engine.planner import prompting
 from saga_engine.planner.planning import Planning
+from saga_engine.planner.prompts import load_prompt
 from saga_engine.planner.selection import choose_tools
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.policy.rules import Policy, Rule
@@ -140,7 +141,7 @@ async def test_questions_are_a_value_with_names_and_options() -> None:
 
 async def test_the_caller_of_a_coordinator_gives_leave() -> None:
     """``may_use`` of ``plan`` and ``plan_and_run`` replaces that of the settings; a name that is none is refused."""
-    answer = {"steps": [{"step_id": "n", "compute": {"add": [440, 3]}}]}
+    answer = {"steps": [{"step_id": "n", "sleep": 1}]}
     planner = ScriptedPlanner(*[answer] * 5)
 
     @tool(effect="read")
@@ -150,11 +151,11 @@ async def test_the_caller_of_a_coordinator_gives_leave() -> None:
     async with coordinator(planner, [look]) as engine:
         with pytest.raises(PlannerFailed):
             await engine.plan("Add")
-        planned = await engine.plan("Add", may_use=["compute"])
-        done = await engine.plan_and_run("Add", may_use=["compute"])
+        planned = await engine.plan("Add", may_use=["sleep"])
+        done = await engine.plan_and_run("Add", may_use=["sleep"])
         with pytest.raises(SettingInvalid, match="loops"):
             await engine.plan_and_run("Add", may_use=["loops"])
-    assert (planned.plan.steps[0].compute, done.output("n")) == ({"add": [440, 3]}, 443)
+    assert (planned.plan.steps[0].sleep, done.output("n")) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,7 @@ async def test_a_revision_tells_what_changed() -> None:
     assert (changes["added"], changes["removed"]) == (["1"], [])
     assert changes["changed"]["2"]["params"] == {"from": {"hotel": "Roma"}, "to": {"hotel": "Lido"}}
     asked = prompting.prompt_for(planner.asked[0], "text")
-    assert asked.label == "propose@2 revise@1"
+    assert asked.label == f"{load_prompt('propose').label} revise@1"
     assert '"Roma"' in asked.question
 
 
@@ -372,5 +373,5 @@ async def test_one_round_is_spent_on_a_plan_that_would_leave_something(answer: s
     assert len(planner.asked) == (1 if answer == "none" else 2)
     if answer != "none":
         asked = prompting.prompt_for(planner.asked[1], "text")
-        assert asked.label == "propose@2 improve@1"
+        assert asked.label == f"{load_prompt('propose').label} improve@1"
         assert "effect-left" in asked.question

@@ -16,13 +16,13 @@ from saga_engine.errors import PlannerUnavailable, Problem
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner import prompting, prompts
-from saga_engine.planner.features import FEATURES, NOT_ALLOWED, not_allowed
+from saga_engine.planner.features import FEATURES, NOT_ALLOWED, SAFE, not_allowed
 from saga_engine.planner.prompts import data, load_prompt, parse_prompt
 from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair, ReplanRequest
 from tests.plan.catalog import TEXT, Catalog, closed, declare
 from tests.planner.scenes import GOAL, SHOP, specs
 
-NAMES = ("propose", "repair", "compensate", "replan", "improve", "revise", "may_use")
+NAMES = ("propose", "repair", "compensate", "replan", "improve", "revise")
 STUCK = PastStep(
     1,
     "hotels.book",
@@ -87,14 +87,15 @@ def test_each_prompt_says_what_it_needs_and_where_it_comes_from(name: str) -> No
 
 #: What the journals of the world mean by each name and version. A changed text gets a new version and a new line.
 TEXTS = {
+    "propose@3": "cab4ee90c0c0b529",
     "propose@2": "763d0529a0093c15",
     "repair@2": "707122ca33793ffd",
     "improve@1": "265d6c1c3b74bf65",
-    "may_use@1": "c2105bdb3670512f",
     "revise@1": "e3b6273b0452db6d",
     "compensate@1": "4e5d810a59c718e4",
     "compensate@2": "58d8cb5002dae167",
     "replan@1": "a62abb3a2840faa7",
+    "replan@3": "34fc05a97c52af1b",
     "replan@2": "721f38bfb15f3bb4",
 }
 
@@ -139,10 +140,9 @@ def test_every_example_is_a_plan_of_the_format() -> None:
     for plan in plans:
         if "impossible" in plan or not plan["steps"]:
             continue
-        tools = {step["tool"] for step in plan["steps"]} | {
-            step["fallback"]["tool"] for step in plan["steps"] if "fallback" in step
-        }
-        tools |= {step["rollback"]["tool"] for step in plan["steps"] if "rollback" in step}
+        calls = [step for step in [*plan["steps"], *plan.get("finally", ())] if "tool" in step]
+        calls += [step[part] for step in plan["steps"] for part in ("fallback", "rollback") if part in step]
+        tools = {call["tool"] for call in calls}
         pivots = {step["tool"] for step in plan["steps"] if step.get("kind") == "pivot"}
         catalog = Catalog(*(declare(tool, undo=None if tool in pivots else "undo") for tool in tools), declare("undo"))
         # Steps of a compensation or of another way bind what stands outside of them, and count on a pivot before.
@@ -152,31 +152,36 @@ def test_every_example_is_a_plan_of_the_format() -> None:
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_the_example_of_what_else_is_allowed_is_a_plan(name: str) -> None:
-    """It passes the checks and fits the schema of the answer, but only with this leave; the prompt shows it."""
+    """It passes the checks and fits the schema of the answer; what needs leave does so only with it, and is shown then."""
     plan = json.loads(FEATURES[name].example)
-    tools = {step["tool"] for step in plan["steps"] if "tool" in step}
+    tools = {step["tool"] for step in [*plan["steps"], *plan.get("finally", ())] if "tool" in step}
     final = {step["tool"] for step in plan["steps"] if step.get("kind") == "irreversible"}
     catalog = Catalog(*(declare(tool, undo=None if tool in final else "undo") for tool in tools), declare("undo"))
     loaded = load_plan({**plan, "input": {"order": "o-7", "customer": "ada", "day": "2026-03-01"}})
     assert check_plan(loaded, catalog) == []
-    assert [*not_allowed(loaded.steps, (name,))] == []
-    assert {problem.code for problem in not_allowed(loaded.steps, ())} == {NOT_ALLOWED}
+    assert [*not_allowed(loaded, (name,), catalog)] == []
     jsonschema_rs.validate(prompting.plan_answer_schema((name,)), plan)
+    system = prompting.prompt_for(PlanRequest(GOAL, specs(), may_use=(name,)), "text").system
+    assert FEATURES[name].about in system
+    without = {problem.code for problem in not_allowed(loaded, (), catalog, safe=())}
+    assert without == ({NOT_ALLOWED} if name != "finally" else set()) or name == "finally"
+    if name in SAFE:
+        jsonschema_rs.validate(prompting.plan_answer_schema(()), plan)
+        return
+    assert FEATURES[name].example in system
     with pytest.raises(jsonschema_rs.ValidationError):
         jsonschema_rs.validate(prompting.plan_answer_schema(()), plan)
-    assert FEATURES[name].example in prompting.prompt_for(PlanRequest(GOAL, specs(), may_use=(name,)), "text").system
 
 
 def test_the_schema_in_the_prompt_is_that_of_the_plan() -> None:
-    """Its fields are fields of the format, with the format's own words: it is made from the models, not copied."""
+    """Its fields are fields of the format: it is made from the models, not copied."""
     from saga_engine.plan.schema import plan_schema
 
-    schema, whole = prompting.answer_schema(), plan_schema()
-    assert set(schema["properties"]) == {"steps", "impossible"}
+    schema, whole = prompting.plan_answer_schema(), plan_schema()
+    assert set(prompting.answer_schema()["properties"]) == {"steps", "impossible"}
     for name, made in schema["$defs"].items():
         assert set(made["properties"]) <= set(whole["$defs"][name]["properties"])
-    step = whole["$defs"]["Step"]["properties"]
-    assert schema["$defs"]["Step"]["properties"]["kind"]["description"] == step["kind"]["description"]
+    assert '"description"' not in json.dumps(schema), "the prompt says what a field means"
     assert json.dumps(schema)[:60] in prompting.prompt_for(PlanRequest(GOAL, specs()), "text").system
     for mode in ("tool", "native"):
         assert '"$defs"' not in prompting.prompt_for(PlanRequest(GOAL, specs()), mode).system, "it is sent beside it"
@@ -273,7 +278,7 @@ def test_the_digest_is_that_of_what_is_sent() -> None:
     repaired = prompting.prompt_for(PlanRequest(GOAL, specs(), repair=Repair("{}", [])), "text")
     assert one.digest == again.digest
     assert len({one.digest, repaired.digest, prompting.prompt_for(PlanRequest(GOAL, specs()), "tool").digest}) == 3
-    assert (one.label, repaired.label) == ("propose@2", "propose@2 repair@2")
+    assert (one.label, repaired.label) == (load_prompt("propose").label, f"{load_prompt('propose').label} repair@2")
 
 
 def test_unknown_names_do_not_reach_the_template() -> None:
