@@ -20,6 +20,8 @@ from typing import Any, Final, NoReturn
 from saga_engine.errors import SettingInvalid
 
 FILE: Final = "saga.toml"
+#: The file of ``observe = true``.
+OBSERVED: Final = "saga-observed.jsonl"
 #: The operator's file, if ``SAGA_CONFIG`` names no other.
 OPERATOR_FILE: Final = Path("/etc/saga/saga.toml")
 
@@ -49,7 +51,8 @@ class Settings:
     is refused; 0 is any number. ``max_output_bytes``: how large a tool's result may be as JSON. ``runtime``: where
     sagas run if not here, ``temporal://HOST:PORT/NAMESPACE``, and ``task_queue``: which of its workers. ``otlp``: where
     OpenTelemetry spans go, ``http://HOST:4318``; empty: nowhere. ``loop_cpu_s``: how much CPU time the event loop of a
-    server or a worker may use in one turn before its process ends; 0 is any.
+    server or a worker may use in one turn before its process ends; 0 is any. ``observe``: sessions of agents stop
+    nothing, and what the engine would have done is written to a file: ``true``, or its path (docs/observe.md).
     """
 
     store: str = "embedded://.saga"
@@ -64,6 +67,7 @@ class Settings:
     task_queue: str = "saga"
     otlp: str = ""
     loop_cpu_s: float = 60.0
+    observe: bool | str = False
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``,
@@ -116,6 +120,8 @@ class Settings:
         for name in ("runtime", "task_queue", "otlp"):
             if not isinstance(getattr(self, name), str):
                 raise SettingInvalid(f"{name} must be a text, not {getattr(self, name)!r}")
+        if not isinstance(self.observe, bool | str):
+            raise SettingInvalid(f"observe must be true, false or the path of a file, not {self.observe!r}")
         limit = self.queue_limit
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _MOST_QUEUED:
             raise SettingInvalid(f"queue_limit must be a number of sagas from 0 to {_MOST_QUEUED}, not {limit!r}")
@@ -245,6 +251,27 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
     return _apply(settings, given, "the command line", base=start)
 
 
+def observing(settings: Settings | str | None) -> Path | None:
+    """Where sessions that only observe write what they saw; None: sessions are held to everything.
+
+    ``"found"``: the files that every command reads. Raises ``SettingInvalid`` if the operator's file does not allow it.
+    """
+    found = load({}) if settings == "found" else settings
+    path = found.observe if isinstance(found, Settings) else False
+    return Path(str(path)) if path and may_observe(str(path)) else None
+
+
+def may_observe(path: str) -> bool:
+    """True: nothing forbids it. Raises ``SettingInvalid`` if the operator's file has rules and does not say it."""
+    theirs = operators_file(os.environ)
+    rules = {} if theirs is None else theirs.tables
+    if (rules.get("policy") or rules.get("limits")) and not rules.get("saga", {}).get("observe"):
+        where = "" if theirs is None else str(theirs.base / theirs.name)
+        hint = "let the operator say observe = true there, or remove it here"
+        raise SettingInvalid(f"sessions cannot only observe ({path}): {where} has rules that hold", hint=hint)
+    return True
+
+
 #: Tables of the file by the field that keeps them.
 _TABLES: Final = {
     "policy": "policy",
@@ -270,7 +297,7 @@ _NAMES: Final = tuple(
 #: The settings that are whole numbers, of which the smallest counts.
 _TIGHTENED: Final = ("queue_limit", "max_output_bytes")
 #: The settings that are texts.
-_TEXTS: Final = ("store", "durability", "runtime", "task_queue", "otlp")
+_TEXTS: Final = ("store", "durability", "runtime", "task_queue", "otlp", "observe")
 
 
 def _files(start: Path, environ: Mapping[str, str]) -> tuple[SettingsFile | None, SettingsFile | None, bool]:
@@ -369,6 +396,10 @@ def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: 
         if not isinstance(changes["store"], str):
             raise SettingInvalid(f"store in {source} must be a text")
         changes["store"] = _rooted_store(changes["store"], base)
+    if changes.get("observe"):
+        path = changes["observe"]
+        named = {"true": OBSERVED, "1": OBSERVED, "false": "", "0": ""}.get(str(path).lower(), str(path))
+        changes["observe"] = named and str(base / named)
     return replace(settings, **changes)
 
 

@@ -24,7 +24,6 @@ LEFT = {
     "stores/snapshot.py": (5, PROCESS),
     "telemetry/outbox.py": (4, "a thread of its own sends spans, outside all event loops"),
     "temporal/pulse.py": (3, TEMPORAL),
-    "gateway/observe.py": (2, MEASURED),
     "api/coordinator_plans.py": (1, "the calendar that a person's plan is written in"),
     "cli/loop_watch.py": (1, "the CPU time of a thread, which stands still when virtual time goes on"),
     "cli/backfill.py": (2, "dates of a person's command"),

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.api.coordinator import Session
+from saga_engine import Coordinator, RetryPolicy, Session, ToolError, tool
 from saga_engine.errors import NeedsPerson, SagaError, SessionEnded
 from tests.journals import journalled, until
 

@@ -192,6 +192,7 @@ def sync_session(
     deadline_s: float | None = None,
     max_tool_calls: int | None = None,
     tags: Sequence[str] = (),
+    observe: bool | None = None,
     **options: Any,
 ) -> Iterator[SyncSession]:
     """A session for a blocking agent.
@@ -216,6 +217,7 @@ def sync_session(
                 deadline_s=deadline_s,
                 max_tool_calls=max_tool_calls,
                 tags=tags,
+                observe=observe,
             ) as session,
         ):
             yield session

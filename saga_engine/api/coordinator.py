@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.api.coordinator_plans import Plans
+from saga_engine.api.coordinator_sessions import Sessions
 from saga_engine.api.coordinator_views import Views
 from saga_engine.api.engine import PlanSource
 from saga_engine.api.erasing import erase
@@ -32,15 +33,14 @@ from saga_engine.execution.aside import beside
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.governed import Governed
-from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
+from saga_engine.execution.ids import new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.execution.retention import Retention, retention_of
 from saga_engine.execution.schedules import ScheduleBody, tags_of
-from saga_engine.execution.search import check_tags
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.loggers import withholding
-from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
@@ -49,14 +49,11 @@ from saga_engine.ports import Advisor, Escalation, Head, Meter, Observer, Planne
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.messages import check_added, deliver, enqueue, resume_all, run_fork, say, send, settled
 from saga_engine.runtime.retention import Purged, Purging, purge_all
-from saga_engine.runtime.session import Session
-from saga_engine.runtime.session_block import opened
-from saga_engine.runtime.session_options import Diverging, OnFailure
-from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.ticks import Ticks
 from saga_engine.runtime.undo import Undo, Undoing
 from saga_engine.runtime.worker import Report, Worker, served
+from saga_engine.settings import observing
 from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.registry import ToolRegistry
@@ -81,7 +78,7 @@ async def _sealed(backend: Store, privacy: Keyring | KeySource | None, registry:
 
 
 @of_one_loop
-class Coordinator(Plans, Views, Searches, EventMethods):
+class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
     Implements ``Engine``. Use ``Coordinator.open``, which documents the arguments.
@@ -185,8 +182,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        Policy, secrets, limits and options of tools in ``saga.toml`` and in the operator's file hold here, too.
-        ``docs/python-api.md`` has a table of the arguments, and the errors that it raises.
+        The files of settings hold here, too; ``docs/python-api.md`` has a table of the arguments and of the errors.
         """
         files = governing(settings)
         rules, limits = files.policy(policy), files.limits(limits)
@@ -218,6 +214,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
             governed=files.governed(rules, limits, secrets),
         )
         try:
+            coordinator.observes = observing(settings)
             yield coordinator
         finally:
             try:
@@ -327,55 +324,6 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         if not detach:
             present.stay()
         return present.handle
-
-    # --- sessions ------------------------------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def session(
-        self,
-        saga_id: str | None = None,
-        *,
-        goal: str = "",
-        on_divergence: Diverging = "strict",
-        on_failure: OnFailure | None = None,
-        idle_s: float | None = None,
-        deadline_s: float | None = None,
-        max_tool_calls: int | None = None,
-        tags: Sequence[str] = (),
-        tools: Iterable[Any] = (),
-        limits: Limits | Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[Session]:
-        """A session for an agent that calls its tools as it goes; see ``Session``.
-
-        Leaving the block completes the session; an exception undoes its calls in reverse by default, and is re-raised.
-        With the id of an open session (the agent crashed), calls that match the recorded ones return their outcomes.
-        ``on_divergence``: what to do when the agent diverges: ``strict`` raises ``SessionDiverged`` and changes
-        nothing, ``continue`` continues live from there, ``rollback`` undoes everything; ``append`` compares nothing:
-        all calls of this run come after the recorded ones. ``on_failure``: what an exception does: ``undo``; ``keep``
-        leaves the session open, and the agent that runs again makes the calls that failed last anew and no other;
-        ``ask`` asks an operator which; by default ``undo``, and ``ask`` if a call of an undeclared tool stands.
-        ``idle_s``: after so many seconds without the agent or an answer a kept session is undone. ``tags``: words by
-        which ``search`` finds a new session. ``tools``: those that only the agent has.
-        ``limits``: for a new session, where they are stricter than the operator's.
-        Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan),
-        ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
-        """
-        from saga_engine.agents.watch import Watch
-
-        name = check_saga_id(saga_id or new_saga_id())
-        own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
-        check_tags(tags)
-        body: dict[str, Any] = {"goal": goal, "steps": []} | ({"tags": list(tags)} if tags else {})
-        body |= {key: value for key, value in own.items() if value is not None}
-        handle = partial(
-            session_handle, self.store, self.supervisor, self.tools, limits=self.limits.tightened(limits_from(limits))
-        )
-        made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
-        made.adopt = partial(self._registration.adopt, name)
-        made.watch, made.expanded = Watch(self.tools), self.templates.expanded
-        made.bring(*tools)
-        async with opened(made, handle, body) as session:
-            yield session
 
     # --- forks ---------------------------------------------------------------------------------------------------
 

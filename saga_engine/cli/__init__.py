@@ -28,6 +28,7 @@ from saga_engine.cli.graph import graph
 from saga_engine.cli.history import history
 from saga_engine.cli.inbox import inbox
 from saga_engine.cli.init import init
+from saga_engine.cli.inspect import inspect
 from saga_engine.cli.keys import app as keys
 from saga_engine.cli.listing import list_sagas
 from saga_engine.cli.logs import CHOSEN, logged
@@ -87,6 +88,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, Any, str], ...]], ...] = (
             ("events", events, "List the events that arrived."),
             ("graph", graph, "Draw a plan or a saga."),
             ("top", top, "Watch the queue and the workers."),
+            ("inspect", inspect, "Sum up what observed agents did."),
             ("trace", trace, "Export, verify and replay a saga's run."),
         ),
     ),

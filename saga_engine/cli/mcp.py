@@ -161,7 +161,7 @@ def mcp(
             f"{on_disconnect!r} is none of {', '.join(END_POLICIES)}", param_hint="--on-disconnect"
         )
     settings = settings_for(store, tools)
-    if words or env or trial or to or as_json:
+    if words or env or trial or to or as_json or (settings.observe and not engine):
         return _action(settings, words or [], env=env or [], trial=trial, to=to, as_json=as_json)
     if settings.runtime:
         from saga_engine.errors import RuntimeUnsupported
@@ -191,7 +191,9 @@ def _action(
     settings: Settings, words: list[str], *, env: list[str], trial: Path | None, to: Path | None, as_json: bool
 ) -> int:
     """Set up the gateway, or observe."""
-    action = words[0] if words else ""
+    action = words[0] if words else "observe" if settings.observe else ""
+    if action == "observe" and settings.observe:
+        to = to or Path(str(settings.observe))
     if action not in ("init", "check", "observe"):
         raise typer.BadParameter(f"{action!r} is none of init, check, observe", param_hint="ACTION")
     for option, given, of in (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
@@ -25,6 +24,7 @@ from saga_engine._version import __version__
 from saga_engine.errors import ToolInvalid
 from saga_engine.gateway.answers import COMPLETE
 from saga_engine.loggers import logger_of
+from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.sources.mcp.call import as_it_is
 from saga_engine.sources.mcp.connection import NotConnected
 from saga_engine.sources.mcp.pins import PinnedTool
@@ -79,7 +79,7 @@ class Observer:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
         server, tool = found
         arguments = params.arguments or {}
-        began_s, outcome = monotonic(), "no answer"
+        began_s, outcome = machine_clock.monotonic(), "no answer"
         try:
             answer = await _forwarded(server, tool.name, arguments)
             outcome = "error" if answer.get("isError") else "ok"
@@ -88,8 +88,9 @@ class Observer:
             outcome = "refused"
             raise
         finally:
-            took_ms = round((monotonic() - began_s) * 1000)
-            told = {"server": server.name, "tool": tool.name, "params": sorted(arguments)}
+            took_ms = round((machine_clock.monotonic() - began_s) * 1000)
+            at_ms = machine_clock.time_ns() // 1_000_000
+            told = {"at_ms": at_ms, "server": server.name, "tool": tool.name, "params": sorted(arguments)}
             self._tell({**told, "outcome": outcome, "took_ms": took_ms, "manifest": _described(server, tool.name)})
 
 

@@ -267,7 +267,9 @@ class Work:
 
     async def _begun(self, saga_id: str) -> Session | None:
         """The session of a saga; None if it has ended."""
-        block = self._coordinator.session(saga_id, goal=self._goal, on_divergence="append", limits=_AT_ONCE)
+        block = self._coordinator.session(
+            saga_id, goal=self._goal, on_divergence="append", limits=_AT_ONCE, observe=False
+        )
         try:
             session = await block.__aenter__()
         except SessionEnded:
