@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.search_options import Wanted
+from saga_engine.cli.search_options import Many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,48 +33,38 @@ _MANY: Final = 20
 _DOING: Final = {"cancel": "cancel", "resume": "resume", "resolve": "answer"}
 
 
-def one_or_many(saga_id: str | None, wanted: Wanted, *, dry_run: bool, yes: bool, otherwise: str = "") -> bool:
+def one_or_many(saga_id: str | None, many: Many, *, otherwise: str = "") -> bool:
     """Whether a command is about many sagas; ``otherwise``: what else can be given.
 
     Raises ``typer.BadParameter`` unless it is about one saga or about a search.
     """
-    if (saga_id is None) == (not wanted):
+    if (saga_id is None) == (not many.wanted):
         raise typer.BadParameter(
             f"give the id of a saga{otherwise}, or a search (--tag, --name, --status, --tool, --since)", param_hint="ID"
         )
-    if saga_id is not None and (dry_run or yes):
+    if saga_id is not None and (many.dry_run or many.yes):
         raise typer.BadParameter(
-            "it belongs to a search, not to one saga", param_hint="--dry-run" if dry_run else "--yes"
+            "it belongs to a search, not to one saga", param_hint="--dry-run" if many.dry_run else "--yes"
         )
     return saga_id is None
 
 
-def in_batch(
-    verb: Verb,
-    wanted: Wanted,
-    settings: Settings,
-    *,
-    dry_run: bool,
-    yes: bool,
-    limit: int,
-    as_json: bool,
-    **action: Any,
-) -> int:
+def in_batch(verb: Verb, many: Many, settings: Settings, *, as_json: bool, **action: Any) -> int:
     """Select the sagas, show them, ask, act and report; returns the exit code."""
     import asyncio
 
     from saga_engine.cli.output import document
 
-    if not (dry_run or yes) and (as_json or not sys.stdin.isatty()):
+    if not (many.dry_run or many.yes) and (as_json or not sys.stdin.isatty()):
         raise typer.BadParameter(
             "nobody can be asked here: --yes acts without asking, --dry-run shows what would happen", param_hint="--yes"
         )
-    batch = asyncio.run(_selected(verb, wanted, settings, limit, action))
-    if batch is None or not batch.taken or dry_run:
+    batch = asyncio.run(_selected(verb, many, settings, action))
+    if batch is None or not batch.taken or many.dry_run:
         return _only_shown(verb, batch, settings, as_json=as_json)
     if not as_json:
         _show(batch)
-    if not yes and not _agreed(batch):
+    if not many.yes and not _agreed(batch):
         return exit_codes.INTERRUPTED
     report = _acted(batch, settings)
     if as_json:
@@ -84,7 +74,7 @@ def in_batch(
     return _code(report, settings)
 
 
-async def _selected(verb: Verb, wanted: Wanted, settings: Settings, limit: int, action: dict[str, Any]) -> Batch | None:
+async def _selected(verb: Verb, many: Many, settings: Settings, action: dict[str, Any]) -> Batch | None:
     """The selection; None if there is no store yet."""
     from saga_engine.cli.read_only import looking_at_all, no_store
     from saga_engine.errors import RuntimeUnsupported
@@ -97,7 +87,7 @@ async def _selected(verb: Verb, wanted: Wanted, settings: Settings, limit: int, 
     if no_store(settings) is not None:
         return None
     async with looking_at_all(settings) as coordinator:
-        return await coordinator.select(verb, **wanted.fields(time.time() * 1000), limit=limit, **action)
+        return await coordinator.select(verb, **many.wanted.fields(time.time() * 1000), limit=many.limit, **action)
 
 
 # --- showing and asking --------------------------------------------------------------------------------------------
@@ -191,7 +181,7 @@ def _acted(batch: Batch, settings: Settings) -> BatchReport:
     async def work(coordinator: Coordinator) -> BatchReport:
         return await coordinator.act_on(batch, wait=settings.names_tools, on_done=told)
 
-    return drive(settings, registry_for(settings), work, progress)
+    return drive(settings, registry_for(settings), work, progress, observed=False)
 
 
 def _told(total: int, say: Callable[[str], None]) -> Callable[[str, SagaResult | SagaError], None]:

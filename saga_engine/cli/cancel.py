@@ -13,17 +13,7 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
-from saga_engine.cli.search_options import (
-    DryRunOption,
-    LimitOption,
-    NameOption,
-    SinceOption,
-    StatusOption,
-    TagsOption,
-    ToolOption,
-    Wanted,
-    YesOption,
-)
+from saga_engine.cli.search_options import Many, for_many
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
@@ -31,17 +21,11 @@ if TYPE_CHECKING:
     from saga_engine.execution.result import SagaResult
 
 
+@for_many
 def cancel(
     saga_id: OptionalSagaArgument = None,
     *,
-    status: StatusOption = None,
-    name: NameOption = None,
-    tags: TagsOption = None,
-    tool: ToolOption = None,
-    since: SinceOption = None,
-    limit: LimitOption = 1000,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    many: Many = Many(),
     by: ByOption = None,
     note: NoteOption = "",
     tools: ToolsOption = None,
@@ -78,9 +62,8 @@ def cancel(
         return await coordinator.cancel(saga_id, by=person(by), note=note, wait=wait)
 
     settings = settings_there(runtime, task_queue, store, tools)
-    wanted = Wanted(status, name, tags, tool, since)
-    if one_or_many(saga_id, wanted, dry_run=dry_run, yes=yes):
+    if one_or_many(saga_id, many):
         said = {"by": person(by), "note": note}
-        return in_batch("cancel", wanted, settings, dry_run=dry_run, yes=yes, limit=limit, as_json=as_json, **said)
+        return in_batch("cancel", many, settings, as_json=as_json, **said)
     assert saga_id is not None
     return answer(saga_id, post, settings, what="the cancel", as_json=as_json)

@@ -73,12 +73,14 @@ def drive(
     progress: Progress,
     *,
     lasting: bool = False,
+    observed: bool = True,
     meters: Sequence[Meter] = (),
 ) -> _T:
     """Run ``work`` with a coordinator, to its end or to Ctrl-C.
 
     ``lasting``: it runs many sagas, not one to show. Then ``progress`` gets no records, uvloop runs if it is installed,
-    and the objects loaded so far are frozen for the garbage collector. ``meters`` measure what becomes durable.
+    and the objects loaded so far are frozen for the garbage collector. Without ``observed`` it gets no records either.
+    ``meters`` measure what becomes durable.
 
     Raises the errors of ``work``, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for the settings of
     policy, escalation and planner: nothing begins without the configured parts.
@@ -88,7 +90,7 @@ def drive(
         # The user of the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())
     with stdout_kept_clean(), progress.reported_logs():
-        opening = store_opened(settings, tools, progress, guards, observed=not lasting, meters=meters)
+        opening = store_opened(settings, tools, progress, guards, observed=observed and not lasting, meters=meters)
         job = _drive(opening, settings, work, progress)
         return run_lasting(watched(job, settings.loop_cpu_s)) if lasting else asyncio.run(job)
 

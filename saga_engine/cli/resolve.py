@@ -15,17 +15,7 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
-from saga_engine.cli.search_options import (
-    DryRunOption,
-    LimitOption,
-    NameOption,
-    SinceOption,
-    StatusOption,
-    TagsOption,
-    ToolOption,
-    Wanted,
-    YesOption,
-)
+from saga_engine.cli.search_options import Many, for_many
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
@@ -54,43 +44,40 @@ _ExpectOption = Annotated[
 ]
 
 
+_OutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output", metavar="JSON", help="With 'happened': what the call returned. With 'answer': the answer."
+    ),
+]
+_StepArgument = Annotated[
+    str | None, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")
+]
+_TwiceOption = Annotated[bool, typer.Option("--twice", help="Of a search: 'retry' also a call that may happen twice.")]
+_DecisionOption = Annotated[
+    str | None, typer.Option("--decision", metavar="DECISION", help="Of a search: the answer to each question.")
+]
+_AboutOption = Annotated[
+    str | None, typer.Option("--step", metavar="STEP", help="Of a search: only questions about this step.")
+]
+_KindOption = Annotated[
+    str | None, typer.Option("--kind", metavar="KIND", help="Of a search: only questions of this kind, as in-doubt.")
+]
+
+
+@for_many
 def resolve(
     saga_id: OptionalSagaArgument = None,
-    step: Annotated[
-        str | None, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")
-    ] = None,
+    step: _StepArgument = None,
     decision: _DecisionArgument = None,
     *,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            metavar="JSON",
-            help="With 'happened': what the call returned. With 'answer': the answer.",
-        ),
-    ] = None,
+    output: _OutputOption = None,
     expect: _ExpectOption = "",
-    twice: Annotated[
-        bool, typer.Option("--twice", help="Of a search: 'retry' also a call that may happen twice.")
-    ] = False,
-    answer_all: Annotated[
-        str | None, typer.Option("--decision", metavar="DECISION", help="Of a search: the answer to each question.")
-    ] = None,
-    about: Annotated[
-        str | None, typer.Option("--step", metavar="STEP", help="Of a search: only questions about this step.")
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", metavar="KIND", help="Of a search: only questions of this kind, as in-doubt."),
-    ] = None,
-    status: StatusOption = None,
-    name: NameOption = None,
-    tags: TagsOption = None,
-    tool: ToolOption = None,
-    since: SinceOption = None,
-    limit: LimitOption = 1000,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    many: Many = Many(),
+    answer_all: _DecisionOption = None,
+    about: _AboutOption = None,
+    kind: _KindOption = None,
+    twice: _TwiceOption = False,
     by: ByOption = None,
     note: NoteOption = "",
     tools: ToolsOption = None,
@@ -118,35 +105,23 @@ def resolve(
       saga resolve trip-42 1
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
       saga resolve trip-42 2 undone --by ada --note "refunded in the bank's portal" --tools tools.py
-      saga resolve trip-42 3 approve --by ada --tools tools.py
       saga resolve trip-42 4 "Hotel Blue" --by ada --tools tools.py
       saga resolve trip-42 5 answer --output '{"seats": 3}' --tools tools.py
       saga resolve --tag import-7 --kind in-doubt --decision not-happened --dry-run
     """
-    from saga_engine.cli.batch import one_or_many
+    from saga_engine.cli.batch import in_batch, one_or_many
     from saga_engine.cli.inputs import output_value
     from saga_engine.cli.options import person
     from saga_engine.cli.temporal import settings_there
 
     settings = settings_there(runtime, task_queue, store, tools)
-    wanted = Wanted(status, name, tags, tool, since)
+    chosen = {"step_id": about, "kind": kind, "decision": answer_all or "", "twice": twice}
     _refuse_mixed(saga_id, {"--decision": answer_all, "--step": about, "--kind": kind, "--twice": twice or None})
-    if one_or_many(saga_id, wanted, dry_run=dry_run, yes=yes):
-        from saga_engine.cli.batch import in_batch
-
+    if one_or_many(saga_id, many):
         if answer_all is None:
             raise typer.BadParameter("a search needs the answer to its questions", param_hint="--decision")
-        action = {
-            "step_id": about,
-            "kind": kind,
-            "decision": answer_all,
-            "twice": twice,
-            "output": output_value(output),
-        }
-        said = {"by": person(by), "note": note}
-        return in_batch(
-            "resolve", wanted, settings, dry_run=dry_run, yes=yes, limit=limit, as_json=as_json, **action, **said
-        )
+        said = {"output": output_value(output), "by": person(by), "note": note}
+        return in_batch("resolve", many, settings, as_json=as_json, **chosen, **said)
     if saga_id is None or step is None:
         raise typer.BadParameter("give the step that the question is about", param_hint="STEP")
     if decision is None:

@@ -8,17 +8,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOption, ToolsOption
-from saga_engine.cli.search_options import (
-    DryRunOption,
-    LimitOption,
-    NameOption,
-    SinceOption,
-    StatusOption,
-    TagsOption,
-    ToolOption,
-    Wanted,
-    YesOption,
-)
+from saga_engine.cli.search_options import Many, for_many
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -31,20 +21,14 @@ if TYPE_CHECKING:
 _REMAINS = frozenset({"failed", "unresolved", "left_in_place", "semantic"})
 
 
+@for_many
 def resume(
     saga_id: Annotated[str | None, typer.Argument(metavar="ID", help="The saga's id.")] = None,
     *,
     everything: Annotated[
         bool, typer.Option("--all", help="Every saga that can continue: not ended, and not waiting for an answer.")
     ] = False,
-    status: StatusOption = None,
-    name: NameOption = None,
-    tags: TagsOption = None,
-    tool: ToolOption = None,
-    since: SinceOption = None,
-    limit: LimitOption = 1000,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    many: Many = Many(),
     tools: ToolsOption = None,
     store: StoreOption = None,
     full: FullOption = False,
@@ -67,12 +51,11 @@ def resume(
     from saga_engine.cli.batch import in_batch, one_or_many
     from saga_engine.cli.options import registry_for, settings_for
 
-    wanted = Wanted(status, name, tags, tool, since)
-    if everything and (saga_id is not None or wanted or dry_run):
+    if everything and (saga_id is not None or many != Many()):
         raise typer.BadParameter("give the id of a saga, --all, or a search", param_hint="--all")
     settings = settings_for(store, tools)
-    if not everything and one_or_many(saga_id, wanted, dry_run=dry_run, yes=yes, otherwise=", --all"):
-        return in_batch("resume", wanted, settings, dry_run=dry_run, yes=yes, limit=limit, as_json=as_json)
+    if not everything and one_or_many(saga_id, many, otherwise=", --all"):
+        return in_batch("resume", many, settings, as_json=as_json)
     registry = registry_for(settings)
     if saga_id is None:
         return _resume_all(settings, registry, as_json=as_json, full=full)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -58,3 +61,48 @@ class Wanted(NamedTuple):
             "tool": self.tool,
             "since_ms": 0 if self.since is None else round(now_ms - age_ms(self.since, "--since")),
         }
+
+
+class Many(NamedTuple):
+    """What a command line says of many sagas: the search, and how to act on what it finds."""
+
+    wanted: Wanted = Wanted()
+    limit: int = 1000
+    dry_run: bool = False
+    yes: bool = False
+
+
+#: The options of a command that acts on many sagas, in the order of its help.
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "status": (StatusOption, None),
+    "name": (NameOption, None),
+    "tags": (TagsOption, None),
+    "tool": (ToolOption, None),
+    "since": (SinceOption, None),
+    "limit": (LimitOption, 1000),
+    "dry_run": (DryRunOption, False),
+    "yes": (YesOption, False),
+}
+
+
+def for_many(body: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of a search to a command, which gets them as ``many``."""
+
+    @functools.wraps(body)
+    def run(*args: Any, **options: Any) -> int:
+        said = {name: options.pop(name, default) for name, (_, default) in _OPTIONS.items()}
+        wanted = Wanted(*(said.pop(name) for name in Wanted._fields))
+        return body(*args, many=Many(wanted, **said), **options)
+
+    # typer reads options from signature and annotations.
+    signature = inspect.signature(body, eval_str=True)
+    kept = [each for each in signature.parameters.values() if each.name != "many"]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _OPTIONS.items()
+    ]
+    at = next((at for at, each in enumerate(kept) if each.kind is inspect.Parameter.KEYWORD_ONLY), len(kept))
+    run.__signature__ = signature.replace(parameters=[*kept[:at], *added, *kept[at:]])  # type: ignore[attr-defined]
+    annotations = {name: of for name, of in inspect.get_annotations(body, eval_str=True).items() if name != "many"}
+    run.__annotations__ = {**annotations, **{name: of for name, (of, _) in _OPTIONS.items()}}
+    return run
