@@ -26,6 +26,8 @@ source_suffix = {".md": "markdown"}
 # are written by the build. Headings get the anchors that readers of the repository know.
 myst_heading_anchors = 6
 myst_disable_syntax = ["myst_block_break", "myst_line_comment", "myst_role", "myst_target"]
+# Options are typed with two dashes, so the site shows two.
+smartquotes = False
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "english": "{{path}}"}
 
 

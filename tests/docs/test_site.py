@@ -57,6 +57,15 @@ def test_every_link_within_the_site_leads_to_a_file(site: Path) -> None:
     assert "english:" not in (site / "zh/semantics.html").read_text(encoding="utf-8")
 
 
+def test_an_option_is_shown_as_it_is_typed(site: Path) -> None:
+    """No page makes one long dash of the two before an option."""
+    changed = re.compile(r"[\u2013\u2014](?:json|dry-run|since|tag|until|limit|tools|store|step|kind)\b")
+    assert {
+        page.name: found for page in sorted(site.rglob("*.html")) if (found := changed.findall(page.read_text()))
+    } == {}
+    assert "--json" in (site / "reference" / "cli.html").read_text()
+
+
 def test_every_page_is_there_in_both_languages(site: Path) -> None:
     """Each page of the repository has its address, and the same one in the Chinese site."""
     names = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
