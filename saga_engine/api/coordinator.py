@@ -257,7 +257,9 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         """
         if saga_id is not None and await self._begun(saga_id, goal, input, intent):
             return await self.resume(saga_id)
-        planned = await self.plan(goal, input=input, intent=intent, answers=answers, may_use=may_use)
+        planned = await self.plan(
+            goal, input=input, intent=intent, answers=answers, may_use=may_use, on_failure=on_failure
+        )
         return await self.run(planned.with_on_failure(on_failure).plan, saga_id=saga_id or new_saga_id())
 
     # --- submitting ----------------------------------------------------------------------------------------------

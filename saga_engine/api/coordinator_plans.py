@@ -47,6 +47,7 @@ class Plans:
         revise: PlanSource | None = None,
         progress: Callable[[Mapping[str, Any]], None] | None = None,
         may_use: Iterable[str] | None = None,
+        on_failure: str | None = None,
     ) -> PlannedPlan:
         """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
@@ -55,7 +56,8 @@ class Plans:
         ``PlannerAsks`` has them: ask again with ``answers``, by name. ``now`` (by default this moment and zone) is told
         to the model. With ``revise``, a plan, ``goal`` is a change of it. ``progress`` gets each round's entry.
         ``may_use`` names the parts of the plan format that need leave (docs/planner.md); it replaces
-        ``PlannerSettings.may_use``. Raises what ``Planning.plan`` raises, and ``SettingInvalid`` (there are no tools).
+        ``PlannerSettings.may_use``. ``on_failure`` is the plan's: no model sets it. Raises what ``Planning.plan``
+        raises, and ``SettingInvalid`` (there are no tools).
         """
         if self._planning is None:
             raise PlannerUnavailable(
@@ -82,6 +84,7 @@ class Plans:
             revises=None if revise is None else await beside(partial(load_plan, revise), revise),
             policy=self.policy,
             may_use=may_use,
+            on_failure=on_failure,
         )
 
     async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:

@@ -51,6 +51,7 @@ class Unsupported(SearchesNothing):
         revise: PlanSource | None = None,  # noqa: ARG002
         progress: Callable[[Mapping[str, Any]], None] | None = None,  # noqa: ARG002
         may_use: Iterable[str] | None = None,  # noqa: ARG002
+        on_failure: str | None = None,  # noqa: ARG002
     ) -> NoReturn:
         """Raises ``RuntimeUnsupported``: a client of Temporal has no planner."""
         raise _no_planner()

@@ -138,7 +138,7 @@ def plan(
     flags = {"model": model, "rounds": rounds, "secrets": secrets, "may_use": may_use, "reads": reads}
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
-        made = _planned(_goal(goal), settings, chosen, values, intent, answers, revise, may_ask=not as_json)
+        made = _planned(_goal(goal), settings, chosen, values, intent, answers, revise, on_failure, may_ask=not as_json)
         planned = made.with_on_failure(on_failure)
     except SagaError as error:
         _tell_failure(error, chosen.model, as_json=as_json)
@@ -193,6 +193,7 @@ def _planned(  # noqa: PLR0917
     intent: str | None,
     answers: dict[str, Any],
     revise: str | None,
+    on_failure: OnFailure | None,
     *,
     may_ask: bool,
 ) -> PlannedPlan:
@@ -242,6 +243,7 @@ def _planned(  # noqa: PLR0917
                     revises=before,
                     policy=policy,
                     may_use=may_use,
+                    on_failure=on_failure,
                 )
             )
 

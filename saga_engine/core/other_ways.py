@@ -7,12 +7,14 @@ more, and gives a reason for each write that nothing replaces. The engine checks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
 from saga_engine.core.state import State, StateScope
+from saga_engine.core.steps import ask, wait
 from saga_engine.errors import BindingUnresolved, Problem
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.bindings import Binder
@@ -21,6 +23,7 @@ from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import cut, json_path
 
+_BOUND: Final = re.compile(r"\$output\.step_([A-Za-z0-9_-]+)")
 #: The longest reason for dropping a step, in characters.
 MAX_REASON: Final = 500
 
@@ -86,7 +89,11 @@ def problems(
     state: State, steps: Sequence[Mapping[str, Any]], reasons: Mapping[str, Any], catalog: ToolCatalog
 ) -> list[Problem]:
     """The places where an answer repeats a call, or drops a write without saying why."""
-    return [*_wrong_reasons(state, reasons), *_repeats(state, steps, reasons), *_silent(state, steps, reasons, catalog)]
+    return [
+        *_wrong_reasons(state, reasons),
+        *_repeats(state, steps, reasons, catalog),
+        *_silent(state, steps, reasons, catalog),
+    ]
 
 
 def _wrong_reasons(state: State, reasons: Mapping[str, Any]) -> Iterator[Problem]:
@@ -129,15 +136,26 @@ def _silent(
         return rest
 
     failed = silent(found.failed, same=True)
-    gone = silent(found.gone, same=True)
+    gone = [*silent(found.gone, same=True), *_unasked(state, steps, reasons, found)]
     failed = silent((step.index for step in failed), same=False)
     for step, why in [*((step, "failed") for step in failed), *((step, _because(state, step, found)) for step in gone)]:
-        message = f"step {step.key} ({cut(step.tool, 80)}) {why}, and your answer neither makes its call nor drops it"
+        what = cut(step.tool, 80) if step.tool else f"'{step.builtin}'"
+        message = f"step {step.key} ({what}) {why}, and your answer neither makes it again nor drops it"
         hint = (
-            f"write its call again as a step with a new id, or, if the goal does not need it, give the reason: "
+            f"write it again as a step with a new id, or, if the goal does not need it, give the reason: "
             f'"dropped": {{"{step.key}": "…"}}'
         )
         yield Problem("dropped-silently", "$.steps", message, hint)
+
+
+def _unasked(
+    state: State, steps: Sequence[Mapping[str, Any]], reasons: Mapping[str, Any], found: Remainder
+) -> Iterator[CompiledStep]:
+    """Questions to people and waits for events that the answer leaves out: somebody was to decide, or to pay."""
+    for word in (ask.KIND, wait.KIND):
+        planned = [state.plan.steps[index] for index in found.gone if state.plan.steps[index].builtin == word]
+        again = sum(1 for step in steps if step.get(word) is not None)
+        yield from [step for step in planned if step.key not in reasons][again:]
 
 
 def _because(state: State, step: CompiledStep, found: Remainder) -> str:
@@ -150,7 +168,9 @@ def _writes(catalog: ToolCatalog, tool: str) -> bool:
     return spec is None or spec.effect == "write"
 
 
-def _repeats(state: State, steps: Sequence[Mapping[str, Any]], reasons: Mapping[str, Any]) -> Iterator[Problem]:
+def _repeats(
+    state: State, steps: Sequence[Mapping[str, Any]], reasons: Mapping[str, Any], catalog: ToolCatalog
+) -> Iterator[Problem]:
     found = remainder(state, reasons)
     again = [_call_of(state, state.plan.steps[index]) for index in found.gone]
     known = list(_known_calls(state, found))
@@ -163,7 +183,24 @@ def _repeats(state: State, steps: Sequence[Mapping[str, Any]], reasons: Mapping[
             if planned is not None and match.kind != "failed":
                 again.remove(planned)  # the plan had the same call twice, and it is written again once
                 continue
+            if match.kind == "failed" and not path and _changed_before(steps, index, catalog):
+                continue  # the door is closed first, so the alarm may be armed this time
             yield Problem("call-repeated", json_path(("steps", index, *path)), match.message, match.hint)
+
+
+def _changed_before(steps: Sequence[Mapping[str, Any]], index: int, catalog: ToolCatalog) -> bool:
+    """Whether a new write certainly comes before this step: then its call may end otherwise than the last time."""
+    keys = {str(step.get("step_id")): at for at, step in enumerate(steps)}
+    before: set[int] = set()
+    todo = [index]
+    while todo:
+        at = todo.pop()
+        named = steps[at].get("depends_on")
+        waits = {keys.get(str(each), -1) for each in named} if isinstance(named, list) else {at - 1}
+        waits |= {keys.get(key, -1) for key in _BOUND.findall(repr(steps[at].get("params")))}
+        todo += waits - before - {-1, index}
+        before |= waits - {-1, index}
+    return any(steps[at].get("tool") and _writes(catalog, str(steps[at]["tool"])) for at in before)
 
 
 class _Call(NamedTuple):
@@ -189,7 +226,10 @@ def _known_calls(state: State, found: Remainder) -> Iterator[_Known]:
             tried: list[CompiledStep | CompiledFallback] = [step]
             for call in [*tried, *(each for each in step.fallbacks[: at.using] if each.way == "tool")]:
                 message = f"this is the call of step {step.key} ({cut(call.tool, 80)}), which failed with these params"
-                hint = "use another tool or other params, or answer with 'impossible'"
+                hint = (
+                    "use another tool or other params; or, if another step of yours changes what it failed for, put it "
+                    "behind that step; or answer with 'impossible'"
+                )
                 yield _Known(_call_of(state, call), "failed", message, hint)
         elif step.index in found.kept:
             message = f"step {step.key} ({tool}) makes this call: it is kept and runs as it was planned"

@@ -135,8 +135,11 @@ def _check_bounds(made: Draft, additions: int, bounds: Bounds | None) -> None:
         message = f"there are {len(new)} new steps, but only {bounds.steps} are allowed"
         made.problems.add("limit-steps", ("steps",), message, "use fewer steps")
     for index, step in enumerate(new, made.check_from):
+        if step.builtin and (step.saga is not None or made.steps[index].compensates is not None):
+            message = f"'{step.builtin}' may not be used here"
+            made.problems.add("tool-not-allowed", ("steps", index, step.builtin), message, "call a tool")
         for path, call in step.calls():
-            if call.tool is not None and call.tool not in bounds.tools:
+            if call.tool and call.tool not in bounds.tools:
                 where = ("steps", index, *path, "tool")
                 message = f"the tool {cut(call.tool, 80)} may not be used here"
                 made.problems.add("tool-not-allowed", where, message, known_names(sorted(bounds.tools), "tools"))

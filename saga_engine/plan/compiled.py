@@ -106,11 +106,15 @@ class Condition:
 
 
 class Conditions(NamedTuple):
-    """The conditions of one field of a step. ``outputs``: keys of the steps whose outputs they need."""
+    """The conditions of one field of a step. ``outputs``: keys of the steps whose outputs they need.
+
+    ``raw`` is how they are written.
+    """
 
     condition: Condition
     outputs: frozenset[str] = frozenset()
     bound: bool = False
+    raw: Any = None
 
     def evaluate(self, scope: Scope) -> bool | str:
         """True, False, or why neither."""

@@ -244,7 +244,7 @@ class _Drafter:
             after = own and path[-1] == "failed_when"
             self._note(Template({}, None, tuple(some)), step.index, None, (), undo=after)
         outputs = frozenset(place.step for place in reader.bound if place.source == "output")
-        return Conditions(condition, outputs, bool(reader.bound))
+        return Conditions(condition, outputs, bool(reader.bound), raw)
 
     def _call(self, index: int, written: Step, path: Path) -> CompiledStep:
         spec = self._spec(written.tool)

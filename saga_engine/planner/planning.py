@@ -186,6 +186,7 @@ class Planning:
         revises: Plan | None = None,
         policy: Policy | None = None,
         may_use: Iterable[str] | None = None,
+        on_failure: str | None = None,
     ) -> PlannedPlan:
         """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
@@ -197,6 +198,7 @@ class Planning:
         ``answers`` are the user's answers to its questions, by name. ``now`` is told to the model, with its time zone.
         ``call_read`` makes the lookups that the model asks for, with the tools in ``settings.reads``. ``revises`` is a
         plan of which ``goal`` is a change; the review asks ``policy``; ``may_use`` replaces ``settings.may_use``.
+        ``on_failure`` is the plan's; no model sets it.
         Raises ``PlannerAsks`` (the model has questions), ``PlannerNeeds`` (parts that ``may_use`` does not name),
         ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the
         transcript), ``PlanInvalid`` (the goal or the prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for an
@@ -216,6 +218,7 @@ class Planning:
             revises=None if revises is None else revises.model_dump(mode="json", exclude_unset=True),
             may_use=self.settings.may_use if may_use is None else allowed_features(list(may_use)),
             now=_told_time(now),
+            on_failure=on_failure or "",
         )
         dialog = self._dialog(request, catalog, call_read)
         try:
@@ -291,7 +294,7 @@ class Planning:
         assert self.planner is not None, "only a planner advises"
         question = replace(request, tools=list(offer.offered.values()))
         if isinstance(question, ReplanRequest):
-            question = replace(question, may_use=self.settings.may_use)
+            question = replace(question, may_use=offer.may_use)
         terms = _COMPENSATION if compensating else _OTHER_WAY
         asked = Rounds(self.planner.model, self._ask, question, review, terms, *self._limits)
         way, answer, _ = await asked.run()
@@ -352,7 +355,9 @@ class Planning:
         """The tools that the model is offered; the undos of all of them are known."""
         # The check knows which secrets the saga may bind.
         tools = self._permitted(request.tools)
-        rules = self._rules if isinstance(request, ReplanRequest) else {**self._rules, "may_use": ()}
+        rules = {**self._rules, "may_use": ()}
+        if isinstance(request, ReplanRequest):  # what the plan has, its other way may have
+            rules["may_use"] = tuple(dict.fromkeys([*self.settings.may_use, *request.may_use]))
         whole, limit = Offer(tools, secrets=None, **rules), self.settings.tools_offered
         if len(tools) <= limit:
             return whole

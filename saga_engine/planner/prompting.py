@@ -189,7 +189,7 @@ def _failed(request: CompensationRequest | ReplanRequest) -> Sequence[PastStep]:
 def schema_for(request: PlannerRequest) -> dict[str, Any]:
     """The schema of the answer to a request."""
     if isinstance(request, PlanRequest):
-        return plan_answer_schema(request.may_use)
+        return plan_answer_schema(request.may_use, without=_without_parts(request))
     if isinstance(request, CompensationRequest):
         return answer_schema()
     without = _without_parts(request)
@@ -256,9 +256,9 @@ def _named(node: Any) -> set[str]:
     return own.union(*map(_named, node.values()))
 
 
-def plan_answer_schema(may_use: Sequence[str] = ()) -> dict[str, Any]:
+def plan_answer_schema(may_use: Sequence[str] = (), *, without: Sequence[str] = ()) -> dict[str, Any]:
     """The schema of an answer to a goal: steps, assumptions, a refusal, or a request for something first."""
-    schema = answer_schema(parts=usable(may_use))
+    schema = answer_schema(parts=[name for name in usable(may_use) if name not in without])
     more = dict.fromkeys(plan_fields(may_use), _STEPS)
     return {**schema, "properties": {**schema["properties"], **more, **_FIRST}}
 
@@ -289,7 +289,9 @@ def _unsaid(node: Any, *, named: bool = False) -> Any:
 
 def _without_parts(request: PlannerRequest) -> Sequence[str]:
     """Parts of the format that an answer cannot have: another way is a part of a plan."""
-    return ("finally",) if isinstance(request, ReplanRequest) else ()
+    if isinstance(request, PlanRequest):
+        return ("each",) if request.on_failure == "replan" else ()
+    return ("finally", "each")
 
 
 def _chosen(schema: dict[str, Any], kept: tuple[str, ...]) -> dict[str, Any]:

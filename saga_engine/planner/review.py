@@ -59,6 +59,8 @@ def review_plan(
     merged = {**(own if isinstance(own, dict) else {}), **request.input}
     if merged:
         form["input"] = merged
+    if request.on_failure:
+        form["on_failure"] = request.on_failure
     try:
         plan = load_plan(form)
     except PlanInvalid as error:

@@ -58,7 +58,8 @@ class PlanRequest:
     ``hidden`` are tools that the model may ask for by name, ``answers`` the user's answers to its questions by name.
     ``reads`` names the tools that may be called while planning, ``read_results`` are the results so far. ``now``: the
     user's date, time and time zone as a text, empty if unknown. ``revises``: the plan that is to be changed.
-    ``may_use``: parts of the plan format that the caller allows.
+    ``may_use``: parts of the plan format that the caller allows. ``on_failure``: that of the plan, which the model does
+    not set; a plan that is replanned has no lists of calls (``each``). Empty: not known.
     """
 
     goal: str
@@ -74,6 +75,7 @@ class PlanRequest:
     now: str = ""
     may_use: tuple[str, ...] = ()
     revises: Mapping[str, Any] | None = None
+    on_failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class ReplanRequest:
     ``past`` are the steps that stand, in order. Of the steps that have not started, ``left`` are those that depend on
     the failed step: they are written again or dropped. ``kept`` are the others: they run as they were planned. Both are
     as in a plan file. ``also_failed`` are steps that failed beside it. New steps need ids that are not ``taken``.
-    ``may_use`` as for a plan.
+    ``may_use``: the parts that the plan has, and those that the caller allows.
     """
 
     goal: str
