@@ -414,18 +414,14 @@ class PlannerAsks(SagaError):
 
 
 class PlannerNeeds(SagaError):
-    """The goal needs parts of the plan format that the model may not use here: ``needs`` names them.
-
-    The hint has the options that allow them. Nothing was started.
-    """
+    """The goal needs parts of the plan format that the model may not use here: ``needs`` names them."""
 
     code = "planner-needs"
 
     @property
     def needs(self) -> list[str]:
         """The names of the parts, and ``reads`` for lookups while the model plans."""
-        found: list[str] = self.context.get("needs", [])
-        return found
+        return list(self.context.get("needs", ()))
 
 
 class GoalImpossible(SagaError):

@@ -7,14 +7,13 @@ more, and gives a reason for each write that nothing replaces. The engine checks
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
 from saga_engine.core.state import State, StateScope
-from saga_engine.core.steps import ask, wait
 from saga_engine.errors import BindingUnresolved, Problem
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.bindings import Binder
@@ -22,8 +21,8 @@ from saga_engine.plan.compiled import CompiledFallback, CompiledStep
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import cut, json_path
+from saga_engine.plan.written_again import changed_before, unasked
 
-_BOUND: Final = re.compile(r"\$output\.step_([A-Za-z0-9_-]+)")
 #: The longest reason for dropping a step, in characters.
 MAX_REASON: Final = 500
 
@@ -136,7 +135,7 @@ def _silent(
         return rest
 
     failed = silent(found.failed, same=True)
-    gone = [*silent(found.gone, same=True), *_unasked(state, steps, reasons, found)]
+    gone = [*silent(found.gone, same=True), *unasked([state.plan.steps[at] for at in found.gone], steps, reasons)]
     failed = silent((step.index for step in failed), same=False)
     for step, why in [*((step, "failed") for step in failed), *((step, _because(state, step, found)) for step in gone)]:
         what = cut(step.tool, 80) if step.tool else f"'{step.builtin}'"
@@ -146,16 +145,6 @@ def _silent(
             f'"dropped": {{"{step.key}": "…"}}'
         )
         yield Problem("dropped-silently", "$.steps", message, hint)
-
-
-def _unasked(
-    state: State, steps: Sequence[Mapping[str, Any]], reasons: Mapping[str, Any], found: Remainder
-) -> Iterator[CompiledStep]:
-    """Questions to people and waits for events that the answer leaves out: somebody was to decide, or to pay."""
-    for word in (ask.KIND, wait.KIND):
-        planned = [state.plan.steps[index] for index in found.gone if state.plan.steps[index].builtin == word]
-        again = sum(1 for step in steps if step.get(word) is not None)
-        yield from [step for step in planned if step.key not in reasons][again:]
 
 
 def _because(state: State, step: CompiledStep, found: Remainder) -> str:
@@ -174,6 +163,7 @@ def _repeats(
     found = remainder(state, reasons)
     again = [_call_of(state, state.plan.steps[index]) for index in found.gone]
     known = list(_known_calls(state, found))
+    writes = partial(_writes, catalog)
     for index, step in enumerate(steps):
         for path, call in _written(state, step):
             match = next((each for each in known if _same(call, each.call)), None)
@@ -183,24 +173,9 @@ def _repeats(
             if planned is not None and match.kind != "failed":
                 again.remove(planned)  # the plan had the same call twice, and it is written again once
                 continue
-            if match.kind == "failed" and not path and _changed_before(steps, index, catalog):
+            if match.kind == "failed" and not path and changed_before(steps, index, writes):
                 continue  # the door is closed first, so the alarm may be armed this time
             yield Problem("call-repeated", json_path(("steps", index, *path)), match.message, match.hint)
-
-
-def _changed_before(steps: Sequence[Mapping[str, Any]], index: int, catalog: ToolCatalog) -> bool:
-    """Whether a new write certainly comes before this step: then its call may end otherwise than the last time."""
-    keys = {str(step.get("step_id")): at for at, step in enumerate(steps)}
-    before: set[int] = set()
-    todo = [index]
-    while todo:
-        at = todo.pop()
-        named = steps[at].get("depends_on")
-        waits = {keys.get(str(each), -1) for each in named} if isinstance(named, list) else {at - 1}
-        waits |= {keys.get(key, -1) for key in _BOUND.findall(repr(steps[at].get("params")))}
-        todo += waits - before - {-1, index}
-        before |= waits - {-1, index}
-    return any(steps[at].get("tool") and _writes(catalog, str(steps[at]["tool"])) for at in before)
 
 
 class _Call(NamedTuple):

@@ -7,7 +7,7 @@ idempotency key or a secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from saga_engine.core import transitions as t
@@ -28,10 +28,8 @@ from saga_engine.core.records import Written
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
 from saga_engine.loggers import logger_of
-from saga_engine.plan.bindings import Template
-from saga_engine.plan.child import KIND as CHILD
-from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import Semantic, ToolCatalog, ToolSpec
+from saga_engine.plan.written_again import options_of, parts_of
 from saga_engine.ports import Advisor, CompensationRequest, Escalation, PastStep, ReplanRequest
 from saga_engine.ports.foreign import name_of, runs_foreign_code
 
@@ -109,22 +107,8 @@ def _other_way(state: State, failed: int, catalog: ToolCatalog, capabilities: Ca
         secrets=tuple(sorted(bounds.secrets)),
         taken=tuple(step.key for step in state.plan.steps),
         max_steps=MAX_NEW_STEPS,
-        may_use=tuple(sorted({part for step in state.plan.steps for part in _parts(step)})),
+        may_use=parts_of(state.plan.steps),
     )
-
-
-def _parts(step: CompiledStep) -> Iterator[str]:
-    """The parts of the plan format that a step uses, as a planner's ``may_use`` names them: its other way may, too."""
-    if step.builtin and step.builtin != CHILD:
-        yield step.builtin
-    if step.when is not None:
-        yield "when"
-    if step.failed_when is not None:
-        yield "failed_when"
-    if step.continues:
-        yield "on_error"
-    if step.kind == "irreversible":
-        yield "irreversible"
 
 
 def _left(state: State, index: int, mask: Mask | None) -> dict[str, Any]:
@@ -133,29 +117,10 @@ def _left(state: State, index: int, mask: Mask | None) -> dict[str, Any]:
     body = {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": params, "kind": step.kind}
     if step.builtin:
         body = {"step_id": step.step_id, "name": step.name, **params}
-    body |= _options(step, mask)
+    tools = tools_of_step(step)
+    body |= options_of(step, lambda value: value if mask is None else mask.template({"": value}, *tools)[""])
     after = [state.plan.steps[other].step_id for other in sorted(step.data_deps)]
     return {**body, "depends_on": after} if after else body
-
-
-def _options(step: CompiledStep, mask: Mask | None) -> dict[str, Any]:
-    """The conditions, the undo and the substitutes of a step, as its plan has them."""
-    tools = tools_of_step(step)
-
-    def shown(value: Any) -> Any:
-        return value if mask is None else mask.template({"": value}, *tools)[""]
-
-    found: dict[str, Any] = {}
-    for name, conditions in (("when", step.when), ("failed_when", step.failed_when)):
-        if conditions is not None:
-            found[name] = shown(conditions.raw)
-    if step.continues:
-        found["on_error"] = "continue"
-    undo = step.rollback
-    if undo is not None and undo.tool and isinstance(undo.params, Template) and not undo.declared:
-        found["rollback"] = {"tool": undo.tool, "params": shown(undo.params.raw)}
-    others = [{"tool": each.tool, "params": shown(each.params.raw)} for each in step.fallbacks if each.way == "tool"]
-    return found | ({"fallback": others} if others else {})
 
 
 def _past(state: State, index: int, mask: Mask | None) -> PastStep:
