@@ -71,7 +71,8 @@ class Settings:
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``,
-    #: ``[retention]``, ``[privacy]``; its folder, from which paths in them count; and its name, for messages.
+    #: ``[retention]``, ``[privacy]``, ``[agents]``; its folder, from which paths in them count; and its name, for
+    #: messages.
     policy: Mapping[str, Any] = field(default_factory=dict)
     tool_options: Mapping[str, Any] = field(default_factory=dict)
     http_tools: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class Settings:
     server: Mapping[str, Any] = field(default_factory=dict)
     retention: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
+    agents: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
     #: The files, the operator's first. Policies, allowed secrets and options of tools of all of them apply.
@@ -286,6 +288,7 @@ _TABLES: Final = {
     "server": "server",
     "retention": "retention",
     "privacy": "privacy",
+    "agents": "agents",
 }
 _NAMES: Final = tuple(
     each.name

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from saga_engine.agents.guards import AgentGuards
 from saga_engine.agents.observed_file import ObservedFile
 from saga_engine.agents.undeclared import is_undeclared, note_undeclared
 from saga_engine.agents.watch import Watch
@@ -112,7 +113,7 @@ class ObservedSession(Session):
         if record.irreversible and not irreversible:
             note_undeclared(self.catalog, record.tool)
         try:
-            self.watch.call(record, irreversible=irreversible)
+            self.watch.call(record, irreversible=irreversible, state=None, made=self.numbers())
         except CallFailed as error:
             return [{"do": "refuse", "why": f"refuse {record.tool}: {error.error_code}"}]
         return []
@@ -143,6 +144,10 @@ class ObservedSession(Session):
     def outputs(self) -> Mapping[str, Any]:
         """The outputs of the calls that happened, by their numbers."""
         return {key: output for key, _, output in self._calls}
+
+    def numbers(self) -> list[str]:
+        """The numbers of the calls before the present one."""
+        return [str(number) for number in range(1, self._count)]
 
     def savepoint(self) -> Savepoint:
         """The place to which ``rollback`` would return."""
@@ -196,10 +201,10 @@ def observed_path(said: bool | None, found: Path | None) -> Path | None:
 
 @asynccontextmanager
 async def observed(
-    session: ObservedSession, bring: Callable[[Any], bool], tools: Iterable[Any]
+    session: ObservedSession, guards: AgentGuards, bring: Callable[[Any], bool], tools: Iterable[Any]
 ) -> AsyncIterator[Session]:
     """The session for the duration of a block; an error that leaves it is written down and raised again."""
-    session.adopt, session.watch = bring, Watch(session.catalog)
+    session.adopt, session.watch = bring, Watch(session.catalog, guards)
     session.bring(*tools)
     file, name = session.file, session.saga_id
     file.add(name, tools=list(session.catalog.names()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
+from saga_engine.agents.guards import AgentRules
 from saga_engine.agents.observing import ObservedSession, observed, observed_path
 from saga_engine.agents.watch import Watch
 from saga_engine.execution.ids import check_saga_id, new_saga_id
@@ -32,7 +32,7 @@ class Host(Protocol):
     limits: Limits
     policy: Policy | None
     supervisor: Supervisor
-    observes: Path | None
+    agents: AgentRules
 
     @property
     def templates(self) -> Templates:
@@ -60,9 +60,9 @@ async def open_session(
     """A session for the duration of a block; see ``Coordinator.session``, which has the meaning of each option."""
     name = check_saga_id(saga_id or new_saga_id())
     bring = partial(adopt, name)
-    if path := observed_path(observe, host.observes):
+    if path := observed_path(observe, host.agents.observes):
         seen = ObservedSession(name, host.tools, host.policy, host.store.guard_store(), path)
-        async with observed(seen, bring, tools) as session:
+        async with observed(seen, host.agents.guards, bring, tools) as session:
             yield session
         return
     own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
@@ -72,7 +72,7 @@ async def open_session(
     strict = host.limits.tightened(limits_from(limits))
     handle = partial(session_handle, host.store, host.supervisor, host.tools, limits=strict)
     made = Session(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
-    made.adopt, made.watch, made.expanded = bring, Watch(host.tools), host.templates.expanded
+    made.adopt, made.watch, made.expanded = bring, Watch(host.tools, host.agents.guards), host.templates.expanded
     made.bring(*tools)
     async with opened(made, handle, body) as session:
         yield session

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from saga_engine.agents.guards import NO_GUARDS, AgentGuards, LoopGuard
 from saga_engine.agents.undeclared import is_undeclared, note_undeclared, undeclared_calls
 from saga_engine.core.records import CallAdded
 from saga_engine.core.state import State
@@ -12,12 +15,17 @@ from saga_engine.runtime.session_options import OnFailure
 class Watch:
     """What a session asks about its agent's calls. Implements ``session_options.Watching``."""
 
-    def __init__(self, catalog: ToolCatalog) -> None:
+    def __init__(self, catalog: ToolCatalog, guards: AgentGuards = NO_GUARDS) -> None:
         self._catalog = catalog
         self._deliberate: set[str] = set()
+        self._loops = LoopGuard(guards)
 
-    def call(self, record: CallAdded, *, irreversible: bool) -> None:
-        """A call is about to be made; ``irreversible``: the program said so of itself."""
+    def call(self, record: CallAdded, *, irreversible: bool, state: State | None, made: Sequence[str]) -> None:
+        """A call is about to be made, after those with the keys ``made``; ``irreversible``: the program said so.
+
+        Raises ``CallFailed`` if a guard refuses it.
+        """
+        self._loops.check(record, state, made)
         if irreversible:
             self._deliberate.add(record.tool)
         elif record.irreversible and is_undeclared(self._catalog, record.tool):

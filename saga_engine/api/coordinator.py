@@ -53,7 +53,6 @@ from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.ticks import Ticks
 from saga_engine.runtime.undo import Undo, Undoing
 from saga_engine.runtime.worker import Report, Worker, served
-from saga_engine.settings import observing
 from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.registry import ToolRegistry
@@ -214,7 +213,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
             governed=files.governed(rules, limits, secrets),
         )
         try:
-            coordinator.observes = observing(settings)
+            coordinator._read_agents(settings, files.files)
             yield coordinator
         finally:
             try:

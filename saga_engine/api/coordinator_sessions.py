@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from saga_engine.api.plans import Registration
 from saga_engine.plan.operator_limits import Limits
@@ -17,7 +16,10 @@ from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from saga_engine.execution.templates import Templates
+    from saga_engine.agents.guards import AgentRules
+    from saga_engine.agents.opening import Host
+    from saga_engine.api.governing import SettingsChoice
+    from saga_engine.settings import SettingsFile
 
 
 class Sessions:
@@ -28,16 +30,14 @@ class Sessions:
     limits: Limits
     policy: Policy | None
     supervisor: Supervisor
-    #: Where sessions that only observe write what they saw; None: they are held to everything.
-    observes: Path | None = None
+    #: What the settings say of agents: guards against loops, and whether their sessions only observe.
+    agents: AgentRules
     _registration: Registration
 
-    if TYPE_CHECKING:
+    def _read_agents(self, settings: SettingsChoice, files: Sequence[SettingsFile]) -> None:
+        from saga_engine.agents.guards import agent_rules
 
-        @property
-        def templates(self) -> Templates:
-            """The templates of the store."""
-            ...
+        self.agents = agent_rules(settings, files)
 
     def session(
         self,
@@ -73,7 +73,7 @@ class Sessions:
         from saga_engine.agents.opening import open_session
 
         return open_session(
-            self,
+            cast("Host", self),
             self._registration.adopt,
             saga_id=saga_id,
             goal=goal,

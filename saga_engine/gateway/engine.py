@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
@@ -30,7 +30,7 @@ from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
 from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import telling_gone, traced, visit_of
 from saga_engine.listener.limits import CHECK_S, checks
-from saga_engine.plan.model import Plan
+from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.schema import plan_schema
 from saga_engine.plan.undo_rules import undo_findings
@@ -99,6 +99,7 @@ class EngineFace:
             "saga_submit": self._submit,
             "saga_show": self._show,
             "saga_list": self._list,
+            "saga_amend": self._amend,
             "saga_undo": self._undo,
         }
 
@@ -184,12 +185,7 @@ class EngineFace:
         values = given.get("input")
         plan = load_checked(given["plan"], self._coordinator.tools, input=values)
         problems = self._coordinator.check(plan, input=values)
-        body = plan.model_dump(exclude_unset=True)
-        found = self._offer.beside(problems, body["steps"], body.get("finally", ()))
-        if len(plan.steps) > self._rules.max_steps:
-            said = f"the plan has {len(plan.steps)} steps, but only {self._rules.max_steps} are allowed"
-            found.append(Problem("limit-steps", "$.steps", said, "serve the goal with fewer steps"))
-        found += [_to_operator(each) for each in not_allowed(plan, self._rules.may_use, self._offer)]
+        found = self._beyond(plan, problems, len(plan.steps))
         if any(str(tag).startswith(_TAG) for tag in plan.tags or ()):
             said = f"a tag that begins with {_TAG!r} says whose a saga is"
             found.append(Problem("field-invalid", "$.tags", said, "use another tag"))
@@ -198,6 +194,15 @@ class EngineFace:
         if found:
             raise PlanInvalid(found)
         return plan
+
+    def _beyond(self, plan: Plan, problems: Sequence[Problem], count: int) -> list[Problem]:
+        """These problems, and where steps are more than an agent may write; ``count``: how many the saga would have."""
+        body = plan.model_dump(exclude_unset=True)
+        found = self._offer.beside(problems, body["steps"], body.get("finally", ()))
+        if count > self._rules.max_steps:
+            said = f"the plan has {count} steps, but only {self._rules.max_steps} are allowed"
+            found.append(Problem("limit-steps", "$.steps", said, "serve the goal with fewer steps"))
+        return found + [_to_operator(each) for each in not_allowed(plan, self._rules.may_use, self._offer)]
 
     # --- sagas ---------------------------------------------------------------------------------------------------
 
@@ -248,6 +253,23 @@ class EngineFace:
         )
         sagas = [{"saga_id": head.saga_id, "status": head.status, "changed_ms": head.changed_ms} for head in page.sagas]
         return {"sagas": sagas, **({} if page.cursor is None else {"cursor": page.cursor})}
+
+    async def _amend(self, name: str, given: Body) -> Body:
+        """Add steps to a saga of the agent, which are held to what a plan is held to. Raises ``PlanInvalid``."""
+        saga_id, steps = given["saga_id"], given["steps"]
+        before = len((await self._body(name, saga_id))["steps"])
+        await beside(partial(self._added, steps, before + len(steps)), steps)
+        adding = self._coordinator.amend(saga_id, steps, by=f"agent {name}", note=str(given.get("note", "")))
+        await self._begun(adding)
+        return await self._show(name, {"saga_id": saga_id})
+
+    def _added(self, steps: Sequence[Mapping[str, Any]], count: int) -> None:
+        plan = load_plan({"steps": list(steps)})
+        found = self._beyond(plan, (), count)
+        if not found and self._rules.undo_by_model == "registered":
+            found = undo_findings(plan, self._offer)
+        if found:
+            raise PlanInvalid(found)
 
     async def _undo(self, name: str, given: Body) -> Body:
         saga_id, by, note = given["saga_id"], f"agent {name}", str(given.get("note", ""))
@@ -350,7 +372,7 @@ def _checked(name: str, given: Body) -> None:
     schema = TOOLS[name]["inputSchema"]
     for key, value in given.items():
         field = schema["properties"].get(key)
-        kinds: dict[str, Any] = {"string": str, "object": dict, "integer": int, "number": (int, float)}
+        kinds: dict[str, Any] = {"string": str, "object": dict, "array": list, "integer": int, "number": (int, float)}
         wrong = field is None or not isinstance(value, kinds[field["type"]]) or isinstance(value, bool)
         if wrong or ("minimum" in field and not field["minimum"] <= value <= field["maximum"]):
             raise MCPError(

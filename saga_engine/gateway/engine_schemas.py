@@ -8,7 +8,8 @@ INSTRUCTIONS: Final = (
     "This server runs plans: steps that call tools, undone in reverse when one fails. saga_tools lists the tools, "
     "saga_plan_format tells how a plan is written. saga_check lists all problems of a plan, with hints: mend them and "
     "check again. saga_simulate tells what would remain if a step failed. saga_submit starts a plan and answers at "
-    "once; follow it with saga_show. saga_undo undoes a saga of yours. An operator answers questions; you cannot."
+    "once; follow it with saga_show. saga_amend adds steps to one that runs. saga_undo undoes a saga of yours. An "
+    "operator answers questions; you cannot."
 )
 
 _TEXT: Final = {"type": "string"}
@@ -114,6 +115,20 @@ _LISTED: Final = (
             "cursor": {**_TEXT, "description": "the cursor of the page before"},
         },
         {"sagas": {"type": "array"}, "cursor": _TEXT},
+    ),
+    _tool(
+        "saga_amend",
+        "Add steps to a saga of yours that runs. They are checked like a plan, run after its last step, and are undone "
+        "with the rest. A step without depends_on follows the one before it.",
+        {
+            "saga_id": _SAGA,
+            "steps": {"type": "array", "items": {"type": "object"}, "description": "steps as in a plan, with new ids"},
+            "note": {**_TEXT, "description": "why"},
+        },
+        _STATE,
+        "saga_id",
+        "steps",
+        hints={"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False},
     ),
     _tool(
         "saga_undo",

@@ -178,7 +178,7 @@ class Session(SessionSteps):
         meant = irreversible or undoes  # it needs no undo of its own
         record = call_record(self.catalog, name_of(tool), params, undo, irreversible=meant, timeout_s=timeout_s)
         if self.watch is not None:
-            self.watch.call(record, irreversible=meant)
+            self.watch.call(record, irreversible=meant, state=self._state, made=self._made)
         key = await self._placed(record)
         return NumberedOutput(key, await self._result(key, record))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from saga_engine.errors import SettingInvalid
@@ -23,8 +24,11 @@ _MAX_IDLE_S: Final = 10 * 366 * 24 * 3600.0
 class Watching(Protocol):
     """What stands before the calls of a session."""
 
-    def call(self, record: CallAdded, *, irreversible: bool) -> None:
-        """A call is about to be made; ``irreversible``: the program said so. Raises what refuses it."""
+    def call(self, record: CallAdded, *, irreversible: bool, state: State | None, made: Sequence[str]) -> None:
+        """A call is about to be made, after those with the keys ``made``; ``irreversible``: the program said so.
+
+        Raises what refuses it.
+        """
 
     def failing(self, state: State) -> OnFailure:
         """What an error of the agent does, if nobody has said it."""

@@ -101,7 +101,7 @@ class SessionSteps:
         """
         record = call_record(self.catalog, tool, params, None, irreversible=irreversible, timeout_s=None)
         if self.watch is not None:
-            self.watch.call(record, irreversible=irreversible)
+            self.watch.call(record, irreversible=irreversible, state=self._here(), made=self._made)
         return await self._placed(record)
 
     async def outcome(self, step: str) -> Any:

@@ -106,9 +106,11 @@ async def agent(
 
 
 @asynccontextmanager
-async def writer(coordinator: Coordinator, name: str = "kim", mode: Any = "auto") -> AsyncIterator[Agent]:
+async def writer(
+    coordinator: Coordinator, name: str = "kim", mode: Any = "auto", rules: Any = None
+) -> AsyncIterator[Agent]:
     """An agent that writes plans (``saga mcp --engine``)."""
-    early = Early(engine_server, EngineFace(coordinator, name).opened)
+    early = Early(engine_server, EngineFace(coordinator, name, rules).opened)
     async with create_client_server_memory_streams() as (client_streams, server_streams):
         serving = asyncio.create_task(early.serve(*server_streams))
 

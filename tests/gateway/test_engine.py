@@ -239,3 +239,52 @@ async def test_a_client_that_leaves_amid_an_undo_ends_nothing_of_it(monkeypatch:
             slow.left.set()
         undone = await coordinator.wait("kim-trip-undo")
     assert (undone.status, rooms) == ("COMPENSATED", [])
+
+
+ASKS = {"steps": [step(1, "book", guest="Ann"), {"step_id": 2, "ask": {"question": "Go on?", "options": ["yes"]}}]}
+
+
+async def test_an_agent_grows_its_own_saga() -> None:
+    """Added steps are checked, limited and undone like those of a plan, and bind what the saga has already."""
+    rules = PlannerSettings(may_use=("ask",), max_steps=9)
+    async with engine() as coordinator, agent(coordinator, rules=rules) as it:
+        saga_id = (await it.done("saga_submit", plan=ASKS, key="trip"))["saga_id"]
+        more = [
+            step(3, "book", guest="$output.step_1.guest"),
+            {"step_id": 4, "tool": "book", "params": {"guest": "Bo"}},
+        ]
+        shown = await it.done("saga_amend", saga_id=saga_id, steps=more, note="two more")
+        assert [each["step"] for each in shown["steps"]] == ["1", "2", "3", "4"]
+        added = next(record for record in await coordinator.history(saga_id) if record["k"] == "StepsAdded")
+        assert added["by"] == "agent kim"
+        await coordinator.resolve(saga_id, 2, "yes")
+        assert rooms == ["Ann", "Ann", "Bo"]
+        assert "has ended" in await it.refused("saga_amend", saga_id=saga_id, steps=more)
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        ([step(3, "bok", guest="Bo")], "tool-not-offered"),
+        ([step(3, "book", guest="$output.step_7.guest")], "binding"),
+        ([step(1, "book", guest="Bo")], "step-duplicate"),
+        ([step(at, "book", guest="Bo") for at in (3, 4, 5)], "limit-steps"),
+        ([{"step_id": 3, "wait": {"event": "paid"}}], "not-allowed"),
+        ([{**step(3, "book", guest="Bo"), "kind": "irreversible"}], "not-allowed"),
+    ],
+)
+async def test_what_an_agent_may_not_write_into_a_plan_it_may_not_add(steps: Any, code: str) -> None:
+    """Tools, ids, bindings, the number of steps, parts without leave, undos switched off: nothing is added."""
+    rules = PlannerSettings(may_use=("ask",), max_steps=4)
+    async with engine() as coordinator, agent(coordinator, rules=rules) as it:
+        saga_id = (await it.done("saga_submit", plan=ASKS, key="trip"))["saga_id"]
+        told = (await it.call("saga_amend", saga_id=saga_id, steps=steps)).structured_content or {}
+        assert any(code in each["code"] for each in told["problems"]), told
+        assert len((await it.done("saga_show", saga_id=saga_id))["steps"]) == 2
+
+
+async def test_a_saga_of_somebody_else_is_not_there() -> None:
+    """An agent adds to its own sagas alone."""
+    async with engine() as coordinator, agent(coordinator) as it:
+        await coordinator.submit(PLAN, saga_id="theirs")
+        assert "there is no saga theirs" in await it.refused("saga_amend", saga_id="theirs", steps=[step(9, "write")])

@@ -11,6 +11,7 @@ from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from saga_engine.agents.guards import AgentGuards
 from saga_engine.cli.trace_key import TraceTable
 from saga_engine.execution.retention import RetentionTable
 from saga_engine.hooks import config as hooks
@@ -88,6 +89,7 @@ SECTIONS: Final[Mapping[str, tuple[str, list[Part]]]] = {
     ),
     "trace": ("[leaving fields out](../trace.md#leaving-fields-out)", [Part("## `[trace]`", TraceTable)]),
     "secrets": ("[secrets of plans](../plan-format.md#secrets)", [Part("## `[secrets]`", SecretsTable)]),
+    "agents": ("[sessions](../sessions.md#guards-against-loops)", [Part("## `[agents]`", AgentGuards)]),
     "retention": ("[retention](../retention.md)", [Part("## `[retention]`", RetentionTable)]),
     "privacy": ("[privacy](../privacy.md)", [Part("## `[privacy]`", PrivacyTable)]),
 }

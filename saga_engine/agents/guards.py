@@ -1,0 +1,181 @@
+"""Guards against an agent that goes round in a loop: the same call in a row, too many calls, too high a cost.
+
+Each refuses a call before it is recorded, and tells the model what to do instead. What an agent did is not undone for
+that: it may still finish. An agent that runs again meets the same guards at the same calls, because they depend on
+nothing but its calls and their recorded outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from saga_engine.core.records import CallAdded
+from saga_engine.core.state import State
+from saga_engine.errors import CallFailed
+from saga_engine.plan.jsonpath import Mismatch, follow, scan
+from saga_engine.plan.values import digest
+from saga_engine.settings import Settings, SettingsFile, TableReader, observing
+
+_MOST: Final = 1_000_000_000
+_OUTPUT: Final = "$output"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGuards:
+    """Guards of each session, so of each agent, and of each saga of the gateway; by default none.
+
+    ``max_same_calls``: how many calls with the same tool and params may follow each other. A read counts only while its
+    answer stays the same. ``max_calls``: how many calls an agent may make; a further one is refused, and nothing is
+    undone (``max_calls`` of ``[limits]`` undoes everything). ``max_cost``: how much the calls may cost together, by
+    unit: ``{ usd = 5.0, tokens = 200000 }``. ``costs``: what a call of a tool costs, by tool and unit: a number, or the
+    field of its output that says it: ``{ ask_model = { tokens = "$output.usage.total_tokens" } }``.
+    """
+
+    max_same_calls: int | None = None
+    max_calls: int | None = None
+    max_cost: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any], source: str) -> AgentGuards:
+        """The guards of a table. Raises ``SettingInvalid``."""
+        reader = TableReader(f"[agents] in {source}", table, of=cls)
+        counts: dict[str, int | None] = {}
+        for name in ("max_same_calls", "max_calls"):
+            value = counts[name] = reader.any(name)
+            if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
+                reader.refuse(name, f"must be a whole number of at least 1, not {value!r}")
+        most = _table(reader, "max_cost", reader.any("max_cost"))
+        for unit, value in most.items():
+            if not _amount(value):
+                reader.refuse("max_cost", f"has {unit} = {value!r}, which is no amount", "write { usd = 5.0 }")
+        costs = _table(reader, "costs", reader.any("costs"))
+        for tool, given in costs.items():
+            for unit, value in _table(reader, "costs", given).items():
+                path = isinstance(value, str) and value.startswith(_OUTPUT) and scan(value[len(_OUTPUT) :]) is not None
+                if not path and not _amount(value):
+                    hint = 'write { search_web = { usd = 0.01 } }, or the field of the output: "$output.usage.tokens"'
+                    reader.refuse("costs", f"has {tool}.{unit} = {value!r}, which is no amount", hint)
+        reader.end()
+        return cls(max_cost=most, costs=costs, **counts)
+
+    def tightened(self, other: AgentGuards) -> AgentGuards:
+        """The stricter of both, guard by guard; what a tool costs is the higher of two numbers, else as here."""
+        most = dict(self.max_cost)
+        for unit, value in other.max_cost.items():
+            most[unit] = min(value, most.get(unit, value))
+        costs = {tool: dict(given) for tool, given in other.costs.items()}
+        for tool, given in self.costs.items():
+            known = costs.setdefault(tool, {})
+            for unit, cost in given.items():
+                before = known.get(unit, cost)
+                numbers = isinstance(cost, int | float) and isinstance(before, int | float)
+                known[unit] = max(cost, before) if numbers else cost
+        return AgentGuards(
+            _least(self.max_same_calls, other.max_same_calls), _least(self.max_calls, other.max_calls), most, costs
+        )
+
+
+#: No guard holds.
+NO_GUARDS: Final = AgentGuards()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRules:
+    """What the settings say of agents. ``observes``: where their sessions only observe; None: they do not."""
+
+    guards: AgentGuards = NO_GUARDS
+    observes: Path | None = None
+
+
+def agent_rules(settings: Settings | str | None, files: Sequence[SettingsFile]) -> AgentRules:
+    """What these settings, and the files that hold, say of agents. Raises ``SettingInvalid``."""
+    guards = NO_GUARDS
+    for file in files:
+        if file.tables.get("agents"):
+            guards = guards.tightened(AgentGuards.parse(file.tables["agents"], file.name))
+    return AgentRules(guards, observing(settings))
+
+
+class LoopGuard:
+    """Looks at the calls of one session, one after the other."""
+
+    def __init__(self, guards: AgentGuards) -> None:
+        self._guards = guards
+        self._row = ("", 0)
+        self._spent: dict[str, float] = {}
+        self._counted: set[str] = set()
+
+    def check(self, record: CallAdded, state: State | None, made: Sequence[str]) -> None:
+        """The next call, after those with the keys ``made``. Raises ``CallFailed`` if it is refused."""
+        guards, name = self._guards, record.tool
+        mark = digest([name, record.params])
+        news = record.read and state is not None and self._row[1] > 1 and _differ(state, made)
+        again = mark == self._row[0] and not news
+        self._row = (mark, self._row[1] + 1 if again else 1)
+        if guards.max_same_calls is not None and self._row[1] > guards.max_same_calls:
+            times = guards.max_same_calls
+            same = ", and answered the same" if record.read else ""
+            said = f"it was called {times} times in a row with the same params{same}"
+            raise _refused(name, "same_call", said, "use that answer, change the params, or do something else")
+        if guards.max_calls is not None and len(made) >= guards.max_calls:
+            hint = "call nothing more: finish with what you have, and say what is missing"
+            raise _refused(name, "too_many_calls", f"all {guards.max_calls} calls are made", hint)
+        if guards.max_cost and state is not None:
+            self._count(state, made)
+        for unit, cost in guards.costs.get(name, {}).items():
+            most, spent = guards.max_cost.get(unit), self._spent.get(unit, 0.0)
+            if most is not None and (spent >= most or (not isinstance(cost, str) and spent + cost > most)):
+                said = f"{spent:g} of {most:g} {unit} are spent"
+                hint = "call nothing more that costs: finish with what you have, and say what is missing"
+                raise _refused(name, "budget_spent", said, hint)
+
+    def _count(self, state: State, made: Sequence[str]) -> None:
+        """Add what calls cost whose outcomes are known now."""
+        for key in made:
+            index = state.plan.by_key.get(key)
+            if key in self._counted or index is None or state.steps[index].effect is None:
+                continue
+            self._counted.add(key)
+            for unit, value in self._guards.costs.get(state.plan.steps[index].tool, {}).items():
+                cost = value if isinstance(value, int | float) else _found(state.steps[index].output, value)
+                self._spent[unit] = self._spent.get(unit, 0.0) + cost
+
+
+def _refused(tool: str, code: str, said: str, hint: str) -> CallFailed:
+    return CallFailed(f"{tool}: not called: {said}", hint=hint, error_code=code, tool=tool, retryable=False)
+
+
+def _differ(state: State, made: Sequence[str]) -> bool:
+    """Whether the last two calls are known to have answered differently."""
+    places = [state.plan.by_key.get(key) for key in made[-2:]]
+    outputs = [state.steps[at].output for at in places if at is not None and state.steps[at].effect is not None]
+    return len(outputs) == 2 and digest([outputs[0]]) != digest([outputs[1]])
+
+
+def _found(output: Any, path: str) -> float:
+    """The amount in an output; 0 if there is none."""
+    try:
+        value = follow(output, scan(path[len(_OUTPUT) :]) or ())
+    except Mismatch:
+        return 0.0
+    return float(value) if _amount(value) else 0.0
+
+
+def _amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _table(reader: TableReader, name: str, value: Any) -> dict[str, Any]:
+    if value is None or value == {}:
+        return {}
+    if not isinstance(value, Mapping):
+        reader.refuse(name, f"must be a table, not {value!r}")
+    return dict(value)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
