@@ -329,7 +329,10 @@ def _next(schedule: Schedule) -> str:
 
     if schedule.paused:
         return f"paused{f': {shown(schedule.why, 500)}' if schedule.why else ''}"
-    return "never" if schedule.next_ms is None else local(schedule.next_ms)
+    if schedule.next_ms is None:
+        return "never"
+    late = schedule.next_ms < time.time() * 1000 - _OVERDUE_MS
+    return f"{'overdue since ' if late else ''}{local(schedule.next_ms)}"
 
 
 def _note_overdue(found: Sequence[Schedule]) -> None:

@@ -103,23 +103,30 @@ def _lines(axis: Axis, marks: Sequence[Mark], height: int) -> list[Html]:
     return lines
 
 
+#: The width of a character of the axis, as a share of the narrowest axis that is shown, and what is left free between.
+_NARROW, _WIDE, _APART = 0.019, 0.034, 0.02
+
+
 def axis_svg(words: Words, axis: Axis, start: int, marks: Sequence[Mark]) -> Html:
     """The axis above the rows: the time since the start, what was compressed, and the saga's own moments."""
     parts: list[Part] = []
-    taken: list[tuple[float, float]] = []
+    taken: list[tuple[float, float, int]] = []
 
-    def write(at: float, what: str, css: str, y: int, *, room: float, anchor: str = "") -> None:
-        if any(abs(at - other) < room for other, row in taken if row == y):
+    def write(at: float, what: str, css: str, y: int, *, anchor: str = "") -> None:
+        """Write a text where it covers no other one of its row."""
+        width = sum(_WIDE if ord(c) > 0x2E7F else _NARROW for c in what)
+        anchor = anchor or ("start" if at < width / 2 else "end" if at > 1 - width / 2 else "middle")
+        first = at - {"start": 0.0, "middle": width / 2, "end": width}[anchor]
+        if any(first < stop + _APART and begin < first + width + _APART for begin, stop, row in taken if row == y):
             return
-        taken.append((at, float(y)))
-        anchor = anchor or ("start" if at < 0.08 else "end" if at > 0.92 else "middle")
+        taken.append((first, first + width, y))
         parts.append(tag("text", {"x": _percent(at), "y": y, "text-anchor": anchor, "class": css}, what))
 
     for mark in marks[:50]:
         at = axis.place(mark.at)
         line = _percent(at)
         parts.append(tag("line", {"x1": line, "x2": line, "y1": 16, "y2": 34, "class": f"mark {mark.kind}"}))
-        write(at, words(f"mark.{mark.kind}"), f"mark-name {mark.kind}", 11, room=0.16)
+        write(at, words(f"mark.{mark.kind}"), f"mark-name {mark.kind}", 11)
     for piece in axis.pieces:
         if piece.idle:
             middle = piece.at + piece.width / 2
@@ -131,10 +138,10 @@ def axis_svg(words: Words, axis: Axis, start: int, marks: Sequence[Mark]) -> Htm
                 "class": "idle",
             }
             parts.append(tag("rect", shape))
-            write(middle, duration(piece.stop - piece.start), "idle-name", 29, room=0.07, anchor="middle")
+            write(middle, duration(piece.stop - piece.start), "idle-name", 29)
     for piece in axis.pieces:
         if not piece.idle:
-            write(piece.at, f"+{duration(piece.start - start)}", "tick", 29, room=0.2)
+            write(piece.at, f"+{duration(piece.start - start)}", "tick", 29)
     return tag("svg", {"class": "axis", "width": "100%", "height": 34, "aria-hidden": "true"}, parts)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.stops import go, stop
+from saga_engine.batches.batch import Batch, Selected
 from saga_engine.errors import (
     CancelRefused,
     DecisionRefused,
@@ -24,6 +27,7 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.strict_json import strict_json
 from saga_engine.server import acts, views
+from saga_engine.server.console.batches import PICK, batch_page
 from saga_engine.server.console.deciding import cancel_page, undo_page
 from saga_engine.server.console.drawing import Node
 from saga_engine.server.console.frame import Frame, saga_address
@@ -34,6 +38,19 @@ from saga_engine.server.console.routes import Pages, error_frame
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+
+
+#: So many sagas are acted on by one form.
+_MOST_CHOSEN: Final = 1000
+
+
+async def _offered(engine: Coordinator, chosen: Sequence[str]) -> list[tuple[str, int]]:
+    """The answers that questions of these sagas take, each with the number of its questions."""
+    counts: Counter[str] = Counter()
+    for saga_id in chosen:
+        for question in (await engine.show(saga_id)).body["questions"]:
+            counts.update(str(option) for option in question["options"])
+    return [(option, count) for option, count in counts.most_common() if option != "answer"]
 
 
 class Forms(Pages):
@@ -83,6 +100,24 @@ class Forms(Pages):
         except CancelRefused as error:
             return self.answer(request, cancel_page(frame, saga_id, {"refused": error.message}), 409)
         return self.back({}, "cancelled", saga_address(saga_id))
+
+    async def do_batch(self, request: Request) -> Response:
+        """Show what an action would do to the chosen sagas, or begin the job that carries it out."""
+        fields = await self.fields(request)
+        frame, engine, identity = await self.whole_frame(request, "resolve")
+        verb, decision = fields.get("verb", ""), fields.get("decision", "")[:200]
+        chosen = [name.removeprefix(PICK) for name in fields if name.startswith(PICK)][:_MOST_CHOSEN]
+        if not chosen:
+            return self.back({}, "none-chosen", "/ui/sagas")
+        if verb == "resolve" and not decision:
+            batch = Batch("resolve", tuple(Selected(each, "") for each in chosen))
+            return self.answer(request, batch_page(frame, batch, options=await _offered(engine, chosen)))
+        if not fields.get("confirmed"):
+            found = await engine.select(verb, saga_ids=chosen, decision=decision)  # type: ignore[arg-type]  # or refused
+            return self.answer(request, batch_page(frame, found))
+        body = {"action": verb, "sagas": chosen, "note": fields.get("note", "")[:500], "decision": decision}
+        await request.app.state.jobs.create(identity, body)
+        return self.back({}, "batch", "/ui/sagas")
 
     async def do_undo(self, request: Request) -> Response:
         """Undo a completed saga."""
@@ -184,6 +219,7 @@ class Forms(Pages):
             "/ui/sagas/{saga_id}/resolve": self.resolve,
             "/ui/sagas/{saga_id}/cancel": self.do_cancel,
             "/ui/sagas/{saga_id}/undo": self.do_undo,
+            "/ui/batch": self.do_batch,
             "/ui/stop": self.do_stop,
             "/ui/go": self.do_go,
             "/ui/plan": self.do_plan,

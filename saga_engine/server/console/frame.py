@@ -60,6 +60,8 @@ def page(frame: Frame, title: str, current: str, *parts: Part, live: str = "", h
         tag("a", {"class": "skip", "href": "#main"}, words("skip")),
         _header(frame, current),
         main,
+        # (The script says which zone the times of the page have; without it they are in UTC.)
+        tag("footer", {"class": "zone quiet", "id": "zone", "data-zone": words("zone")}, words("zone"), " UTC"),
         _shortcuts(frame),
         tag("div", {"id": "live-state", "role": "status", "class": "live", "data-lost": words("live.lost")}),
     )
@@ -168,11 +170,20 @@ def _said(frame: Frame) -> Html | None:
 # --- small parts ---------------------------------------------------------------------------------------------------
 
 
-def form(frame: Frame, action: str, *parts: Part, css: str = "", label: str = "") -> Html:
-    """A form that is sent by POST, with the key that only a page of this server knows."""
+def form(frame: Frame, action: str, *parts: Part, css: str = "", label: str = "", name: str = "") -> Html:
+    """A form that is sent by POST, with the key that only a page of this server knows.
+
+    ``name``: its id, for fields that stand elsewhere on the page.
+    """
     return tag(
         "form",
-        {"method": "post", "action": action, "class": css or None, "aria-label": label or None},
+        {
+            "method": "post",
+            "action": action,
+            "class": css or None,
+            "aria-label": label or None,
+            "id": name or None,
+        },
         tag("input", {"type": "hidden", "name": "form_key", "value": frame.form_key}),
         *parts,
     )
@@ -253,8 +264,9 @@ def saga_address(saga_id: str, *more: str, **query: str | int | None) -> str:
 
 
 def empty(words: Words, key: str) -> Html:
-    """What stands where a list is empty."""
-    return tag("p", {"class": "empty"}, words(key))
+    """What stands where a list is empty; between backticks is a command."""
+    parts = words(key).split("`")
+    return tag("p", {"class": "empty"}, [tag("code", None, each) if at % 2 else each for at, each in enumerate(parts)])
 
 
 def pager(words: Words, first: int, shown: int, total: int, address: Any) -> Html | None:

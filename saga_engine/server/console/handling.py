@@ -22,6 +22,7 @@ from saga_engine.server.bodies import LARGE_FORM_BYTES, form_of
 from saga_engine.server.console.deciding import error_page
 from saga_engine.server.console.frame import THEMES, Frame
 from saga_engine.server.console.html import Html, local_path
+from saga_engine.server.console.lists import summary_of
 from saga_engine.server.console.words import LANGUAGES, Words, language_of
 from saga_engine.server.identity import SCOPES
 from saga_engine.server.problems import status_of, without_address
@@ -43,7 +44,19 @@ _YEAR_S: Final = 365 * 24 * 3600
 _ASSETS: Final = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 #: What a page may say after a form: the address names one of these, never a text.
 _SAID: Final = frozenset(
-    {"answered", "cancelled", "undoing", "nothing-to-undo", "stopped", "lifted", "started", "schedule", "gone"}
+    {
+        "answered",
+        "batch",
+        "cancelled",
+        "undoing",
+        "nothing-to-undo",
+        "stopped",
+        "lifted",
+        "started",
+        "schedule",
+        "gone",
+        "none-chosen",
+    }
 )
 
 
@@ -83,7 +96,7 @@ class Handling:
                 self.frame(request),
                 who="" if identity.via == "open" else identity.who,
                 may=frozenset(each for each in SCOPES if identity.may(each)),
-                asking=len(asking.sagas),
+                asking=sum(len(summary_of(head).get("questions") or "1") for head in asking.sagas),
                 stopped=any(each.scope == ALL for each in held),
             ),
             engine,

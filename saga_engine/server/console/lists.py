@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from saga_engine.core.states import SAGA_STATES
+from saga_engine.server.console.batches import bar, pick_all, pick_box
 from saga_engine.server.console.frame import Frame, badge, duration, empty, moment, page, saga_address
 from saga_engine.server.console.html import Html, Part, tag
 
@@ -32,13 +33,16 @@ def sagas_page(
     """The list. ``asked``: the fields of the search; ``counts``: sagas by status; ``following``: the next cursor."""
     words = frame.words
     rows = [_row(frame, head, now_ms) for head in heads]
+    boxes = "resolve" in frame.may
     heads_of = ("list.saga", "list.status", "list.progress", "list.changed", "list.took")
     titles = [
         tag("th", {"scope": "col", "class": "number" if key == "list.took" else None}, words(key)) for key in heads_of
     ]
+    if boxes:
+        titles.insert(0, tag("th", {"scope": "col", "class": "pick"}, pick_all(frame)))
     table = tag(
         "table",
-        {"class": "rows", "id": "sagas"},
+        {"class": "rows dense", "id": "sagas"},
         tag("caption", {"class": "hidden"}, words("nav.sagas")),
         tag("thead", None, tag("tr", None, titles)),
         tag("tbody", None, rows),
@@ -52,6 +56,7 @@ def sagas_page(
         _statuses(frame, asked, counts),
         _search(frame, asked),
         table if rows else empty(words, "list.none-found" if searched else "list.none"),
+        bar(frame) if rows else None,
         _next(frame, asked, following),
         live="/v1/stream" if not asked.get("cursor") else "",
     )
@@ -116,7 +121,7 @@ def _row(frame: Frame, head: Head, now_ms: int) -> Html:
     if name:
         tags.insert(0, tag("span", {"class": "chip name"}, name[:64]))
     link = tag("a", {"href": saga_address(head.saga_id), "class": "id"}, head.saga_id)
-    under = [tag("span", {"class": "goal"}, goal[:160])] if goal else []
+    under = [tag("span", {"class": "goal", "title": goal[:500]}, goal[:160])] if goal else []
     ended = head.status in ("COMPLETED", "COMPENSATED", "WAIVED")
     took = (head.changed_ms if ended else now_ms) - head.created_ms
     why: Part = None
@@ -132,8 +137,9 @@ def _row(frame: Frame, head: Head, now_ms: int) -> Html:
     return tag(
         "tr",
         {"data-row": head.saga_id, "id": f"saga-{head.saga_id}"},
-        tag("td", {"class": "wide"}, link, " ", tags, under),
-        tag("td", None, badge(words, head.status), why),
+        tag("td", {"class": "pick"}, pick_box(frame, head.saga_id)) if "resolve" in frame.may else None,
+        tag("td", {"class": "wide"}, tag("div", {"class": "one"}, link, " ", tags, " ", under)),
+        tag("td", {"class": "state"}, tag("div", {"class": "one"}, badge(words, head.status), " ", why)),
         tag("td", {"class": "progress"}, _progress(steps, done), f"{done}/{steps}"),
         tag("td", None, moment(head.changed_ms)),
         tag("td", {"class": "number"}, duration(max(took, 0))),

@@ -166,18 +166,6 @@ def then_text(words: Words, follows: Mapping[str, Any]) -> str:
     return words("then.then", what=then_words(follows, {name: words(f"then.{name}") for name in THEN}))
 
 
-def _outlooks(words: Words, question: Mapping[str, Any]) -> Html | None:
-    """What follows from each answer."""
-    follows = question.get("outlooks") or {}
-    if not follows:
-        return None
-    rows = [
-        (tag("dt", None, words.known("answer", option)), tag("dd", None, then_text(words, body)))
-        for option, body in follows.items()
-    ]
-    return tag("dl", {"class": "facts then"}, rows)
-
-
 def may_happen_twice(question: Mapping[str, Any]) -> bool:
     """Whether 'retry' repeats a call that may have happened, and that its tool does not know again."""
     follows = (question.get("outlooks") or {}).get("retry", {})
@@ -239,11 +227,17 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
         tag("input", {"type": "text", "name": "note", "id": f"note-{name}", "maxlength": 500, "autocomplete": "off"}),
     ]
     buttons = []
+    follows = question.get("outlooks") or {}
     for option in options:
-        css = "button" + (" main" if option in MAIN else " danger" if option in GRAVE and not own else "")
+        grave = option in GRAVE or any(call.get("twice") for call in follows.get(option, {}).get("calls", ()))
+        css = "button" + (" main" if option in MAIN else " danger" if grave and not own else "")
         what = option if own and option != "answer" else words.known("answer", option)
         title = None if own else _means(words, question, option)
-        buttons.append(tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120]))
+        button = tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120])
+        if option in follows:  # what follows stands beside the button that brings it about
+            then = tag("span", {"class": "quiet"}, then_text(words, follows[option]))
+            button = tag("div", {"class": "choice", "id": f"choice-{name}-{option}"}, button, then)
+        buttons.append(button)
     explained = [
         (tag("dt", None, words.known("answer", option)), tag("dd", None, _means(words, question, option)))
         for option in options
@@ -265,8 +259,7 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
         value,
         tag("div", {"class": "note"}, note),
         _twice(words, question, name),
-        tag("div", {"class": "buttons"}, buttons),
-        _outlooks(words, question),
+        tag("div", {"class": "choices" if follows else "buttons"}, buttons),
         means,
         css="answers",
         label=words("question.answer", step=question["step_id"]),

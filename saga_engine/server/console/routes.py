@@ -124,7 +124,7 @@ class Pages(Handling):
         """Templates and schedules."""
         frame, engine, _ = await self.whole_frame(request)
         schedules = [each.to_dict() for each in await engine.schedules.list()]
-        return self.answer(request, templates_page(frame, await engine.templates.list(), schedules))
+        return self.answer(request, templates_page(frame, await engine.templates.list(), schedules, now_ms=_now_ms()))
 
     async def template(self, request: Request) -> Response:
         """One template."""

@@ -13,6 +13,8 @@ from saga_engine.server.console.frame import Frame, duration, empty, facts, form
 from saga_engine.server.console.html import Html, Part, tag
 
 _MOST: Final = 500
+#: A tick that is due for so long has no worker that fires it.
+_OVERDUE_MS: Final = 60_000
 
 
 def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> Html:
@@ -127,6 +129,7 @@ def _tools(frame: Frame, tools: Sequence[Mapping[str, Any]]) -> Html:
         tag("th", {"scope": "col", "class": "number" if name == "calls" else None}, words(f"tool.{name}"))
         for name in names
     ]
+    heads.append(tag("th", {"scope": "col"}, tag("span", {"class": "hidden"}, words("schedule.do"))))
     rows = [_tool(frame, each) for each in tools[:_MOST]]
     table = tag(
         "table",
@@ -178,11 +181,8 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
         tag("td", _named(words("tool.effect")), words.known("effect", str(tool["effect"]))),
         tag("td", _named(words("tool.undo")), undo),
         tag("td", _named(words("tool.breaker")), tag("span", None, badge, when, failures)),
-        tag(
-            "td",
-            {"class": "number"} | (_named(words("tool.calls")) if counted else {}),
-            tag("span", None, counted, stop),
-        ),
+        tag("td", {"class": "number"} | (_named(words("tool.calls")) if counted else {}), tag("span", None, counted)),
+        tag("td", {"class": "act"}, stop),
     )
 
 
@@ -194,7 +194,11 @@ def _count(counter: str, count: int) -> str:
 
 
 def templates_page(
-    frame: Frame, templates: Sequence[tuple[str, Sequence[int]]], schedules: Sequence[Mapping[str, Any]]
+    frame: Frame,
+    templates: Sequence[tuple[str, Sequence[int]]],
+    schedules: Sequence[Mapping[str, Any]],
+    *,
+    now_ms: int,
 ) -> Html:
     """The templates and what starts them by itself."""
     words = frame.words
@@ -232,17 +236,17 @@ def templates_page(
             tag("h2", None, words("templates.list")),
             table if rows else empty(words, "templates.none"),
         ),
-        _schedules(frame, schedules),
+        _schedules(frame, schedules, now_ms),
         live="/v1/stream",
     )
 
 
-def _schedules(frame: Frame, schedules: Sequence[Mapping[str, Any]]) -> Html:
+def _schedules(frame: Frame, schedules: Sequence[Mapping[str, Any]], now_ms: int) -> Html:
     words = frame.words
     heads = [
         tag("th", {"scope": "col"}, words(f"schedule.{name}")) for name in ("name", "when", "next", "recent", "do")
     ]
-    rows = [_schedule(frame, each) for each in schedules[:_MOST]]
+    rows = [_schedule(frame, each, now_ms) for each in schedules[:_MOST]]
     table = tag(
         "table",
         {"class": "rows"},
@@ -258,19 +262,23 @@ def _schedules(frame: Frame, schedules: Sequence[Mapping[str, Any]]) -> Html:
     )
 
 
-def _schedule(frame: Frame, each: Mapping[str, Any]) -> Html:
+def _schedule(frame: Frame, each: Mapping[str, Any], now_ms: int) -> Html:
     words, name = frame.words, str(each["name"])
     every = (
         words("schedule.every", s=duration(each["every_s"] * 1000))
         if each["every_s"]
         else f"{each['cron']} {each['time_zone']}"
     )
-    state = (
+    state: Part = (
         tag("span", {"class": "badge escalated" if each["why"] else "badge pending"}, words("schedule.paused"))
         if each["paused"]
         else moment(each["next_ms"])
     )
     why = tag("span", {"class": "why"}, str(each["why"])[:200]) if each["why"] else None
+    late_ms = now_ms - int(each["next_ms"] or now_ms)
+    if not each["paused"] and late_ms > _OVERDUE_MS:
+        state = [tag("span", {"class": "badge failed"}, words("schedule.overdue")), " ", state]
+        why = tag("span", {"class": "why"}, words("schedule.overdue-why", ago=duration(late_ms)))
     recent = [tag("a", {"href": saga_address(saga), "class": "chip"}, saga[-24:]) for saga in list(each["recent"])[-3:]]
     buttons = None
     if "admin" in frame.may:

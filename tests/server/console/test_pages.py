@@ -14,6 +14,7 @@ from saga_engine import Coordinator, ToolError, tool
 from saga_engine.api.stops import stops
 from saga_engine.server.app import create_app
 from saga_engine.server.demo import POLICY, Agency, fill, tools_of
+from saga_engine.server.identity import ANYBODY
 from saga_engine.server.settings import ServerSettings
 from tests.server.console.page_reader import Browser
 
@@ -343,3 +344,41 @@ async def test_preferences_stay_in_the_browser():
         await browser.send(page, "/ui/preferences", theme="dark")
         page = await browser.page("/ui/sagas")
         assert '<html lang="zh-Hans" data-theme="dark">' in page
+
+
+async def test_chosen_sagas_are_shown_before_anything_happens_and_then_acted_on():
+    """The boxes of the list choose; the page says what follows for each, and its button makes a job for just these."""
+    async with served(policy=GOLD) as (coordinator, app):
+        await asking(coordinator, "one")
+        await asking(coordinator, "two")
+        await asking(coordinator, "three")
+        browser = Browser(app)
+        listed = await browser.page("/ui/sagas")
+        assert listed.count("data-pick") == 4  # with the one for all
+        chosen = {"pick-one": "1", "pick-two": "1"}
+        shown = (await browser.send(listed, "/ui/batch", **chosen, verb="cancel")).text
+        assert "Cancel 2 sagas" in shown
+        assert shown.count("1 to undo") == 2
+        assert {head.messages for head in await coordinator.list()} == {0}
+        done = await browser.send(shown, "/ui/batch", note="wrong file")
+        assert done.headers["location"] == "/ui/sagas?said=batch"
+        jobs = await app.state.jobs.list(ANYBODY)
+        assert [(job.action, job.sagas, job.note) for job in jobs] == [("cancel", ["one", "two"], "wrong file")]
+        nothing = await browser.send(listed, "/ui/batch", verb="cancel")
+        assert nothing.headers["location"] == "/ui/sagas?said=none-chosen"
+
+
+async def test_questions_of_chosen_sagas_are_answered_alike():
+    """The answers that their questions take are offered with their number; then each says what follows."""
+    async with served(policy=GOLD) as (coordinator, app):
+        await asking(coordinator, "one")
+        await asking(coordinator, "two")
+        browser = Browser(app)
+        listed = await browser.page("/ui/sagas")
+        chosen = {"pick-one": "1", "pick-two": "1"}
+        offered = (await browser.send(listed, "/ui/batch", **chosen, verb="resolve")).text
+        assert 'value="deny"' in offered
+        assert "questions: 2" in offered
+        follows = (await browser.send(offered, "/ui/batch", decision="deny")).text
+        assert "Answer for 2 sagas" in follows
+        assert follows.count("undoes") == 2

@@ -47,6 +47,18 @@ async def test_the_cells_of_tools_templates_and_schedules_are_named():
             assert await page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+async def test_every_button_is_on_the_screen():
+    """The stop of a tool with counters, answers with their consequences, and the bar of a list can be reached."""
+    beyond = "all => all.filter((each) => each.getBoundingClientRect().right > 390).map((each) => each.textContent)"
+    async with gallery() as (server, _), browsing() as browser:
+        page = await browser.new_page(locale="zh-CN", viewport={"width": 390, "height": 844}, is_mobile=True)
+        for path in ("workers", "questions", "sagas", "templates"):
+            await page.goto(f"{server.url}/ui/{path}")
+            buttons = page.locator("main .button, main input[type=checkbox]:visible")
+            assert await buttons.count() > 0
+            assert await buttons.evaluate_all(beyond) == [], path
+
+
 #: Of each step: whether its lane begins below its name and its state, and cuts off what goes beyond it.
 APART = """steps => steps.map((step) => {
   const lane = step.querySelector('.lane');

@@ -41,7 +41,7 @@ SHOWN = """() => {
   return page.innerHTML;
 }"""
 VARIES = (
-    r"[\w.-]+/[0-9a-f-]{36}/[\w/]+",
+    r"[\w.-]+/[0-9a-f-]{36}/[\w/]+|pid \d+ on [\w.-]+",
     r"\d[\d.,]*(?: (?:ms|s|min|h|d)\b)(?: \d+ \w+)?",
     r"[0-9a-f]{8,}",
     r"\b[FHP]-\d{4}",

@@ -7,15 +7,51 @@
 function tellTimes(root) {
   const lang = document.documentElement.lang;
   const day = new Intl.DateTimeFormat(lang, { month: "short", day: "numeric" });
+  const date = new Intl.DateTimeFormat(lang, { year: "numeric", month: "short", day: "numeric" });
+  const whole = new Intl.DateTimeFormat(lang, { dateStyle: "full", timeStyle: "long" });
   const clock = new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-  const today = new Date().toDateString();
+  const now = new Date();
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
-    const words = at.toDateString() === today ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
+    const on = at.getFullYear() === now.getFullYear() ? day : date;
+    const words = at.toDateString() === now.toDateString() ? clock.format(at) : `${on.format(at)} ${clock.format(at)}`;
     if (time.textContent !== words) time.textContent = words;
+    const title = `${whole.format(at)} · ${time.dateTime}`;
+    if (time.title !== title) time.title = title;
   }
 }
+
+// Which zone the times of the page have.
+function tellZone() {
+  const zone = document.getElementById("zone");
+  if (!zone) return;
+  const parts = new Intl.DateTimeFormat(document.documentElement.lang, { timeZoneName: "longOffset" }).formatToParts();
+  const offset = parts.find((part) => part.type === "timeZoneName");
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  zone.textContent = `${zone.dataset.zone} ${name}${offset ? `, ${offset.value}` : ""}`;
+}
+
+// --- the chosen sagas of a list --------------------------------------------------------------------------------------
+
+function choose() {
+  const all = document.querySelector("[data-pick-all]");
+  if (!all) return;
+  const boxes = [...document.querySelectorAll("[data-pick]")];
+  const chosen = boxes.filter((box) => box.checked).length;
+  all.hidden = false;
+  all.checked = chosen > 0 && chosen === boxes.length;
+  all.indeterminate = chosen > 0 && chosen < boxes.length;
+  const bar = document.getElementById("chosen");
+  if (bar) bar.dataset.count = String(chosen);
+}
+
+addEventListener("change", (event) => {
+  if (event.target.matches("[data-pick-all]")) {
+    for (const box of document.querySelectorAll("[data-pick]")) box.checked = event.target.checked;
+  }
+  if (event.target.matches("[data-pick], [data-pick-all]")) choose();
+});
 
 // --- live: a page that is out of date is fetched again, and only what differs is replaced ---------------------------
 
@@ -91,6 +127,7 @@ async function refresh() {
           morph(document.getElementById(id), part);
         }
       }
+      choose();
       document.title = then.title;
       document.documentElement.dataset.refreshed = String(++refreshed);
       follow();
@@ -241,4 +278,6 @@ for (const graph of document.querySelectorAll(".scroll > .graph")) {
   place.scrollLeft += box.left + box.width / 2 - place.getBoundingClientRect().left - place.clientWidth / 2;
 }
 tellTimes(document);
+tellZone();
+choose();
 follow();
