@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,9 @@ MAX_PLANS: Final = 256
 MAX_BYTES: Final = 16 * 1024 * 1024
 #: So many new objects are looked at in a few ms.
 _MANY_NEW: Final = 20_000
+#: In a process that has frozen what it loaded, everything is looked at once for so many large plans.
+_LOOK_EACH: Final = 256
+_FROZEN: Final = count(1)
 
 
 def compile_submitted(plan: Plan, given: dict[str, Any] | None, catalog: ToolCatalog) -> CompiledPlan:
@@ -91,7 +95,8 @@ def _cached(
 def no_collection() -> Iterator[None]:
     """No garbage collection meanwhile: a plan makes up to a hundred objects for each step, and all of them stay.
 
-    A collection stops every thread, and looks at all of them each time.
+    A collection stops every thread, and looks at all of them each time. In a process that has frozen what it loaded
+    (``cli/drive.py``), the plan is frozen, too: nothing looks at it any more. It has no cycles, so it is freed as ever.
     """
     was = gc.isenabled()
     gc.disable()
@@ -99,12 +104,22 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         if was:
-            # Much that is new is old at once, without a look at it: the next collection would look at all of it while
-            # nothing else has a turn. (A program may have frozen what it has: that stays so.)
-            if gc.get_count()[0] > _MANY_NEW and not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
+            if gc.get_count()[0] > _MANY_NEW:
+                _set_aside()
             gc.enable()
+
+
+def _set_aside() -> None:
+    """What is new is old at once, without a look at it: the next collection would look, while nothing has a turn."""
+    frozen = gc.get_freeze_count()
+    gc.freeze()
+    if not frozen:
+        gc.unfreeze()
+    elif next(_FROZEN) % _LOOK_EACH == 0:
+        # Whatever was garbage then has been frozen with it.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 def _is_complete(compiled: CompiledPlan) -> bool:

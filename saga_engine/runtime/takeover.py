@@ -28,6 +28,7 @@ from saga_engine.core.search_terms import terms_of
 from saga_engine.core.state import State
 from saga_engine.core.submission import Submission
 from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, QueueFull, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.execution.aside import context_of_its_own
 from saga_engine.execution.calls import lesson_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import happens
@@ -256,7 +257,9 @@ class TakeOver:
         Raises what ``make`` and ``Store.acquire`` raise, and ``LeaseHeld`` while another process does the same.
         """
         async with self.transfers:  # two of this process would fence each other off
-            await self._transfer_ended(saga_id, make)
+            # What its caller may use, and that he has left, stops nothing of it halfway.
+            transfer = self._transfer_ended(saga_id, make)
+            await asyncio.create_task(transfer, context=context_of_its_own())
 
     async def _transfer_ended(self, saga_id: str, make: Callable[[State], AnyRecord | None]) -> None:
         await self.lease()
