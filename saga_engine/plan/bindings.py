@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Source = Literal["output", "input", "saga", "key", "secret", "before", "item", "index", "end", "params"]
 
-_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
-_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
+_WHOLE = re.compile(r"(\$++)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
+_EMBEDDED = re.compile(r"\{(\$++)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
 # Up to the brace that closes it; braces in quotes belong to the path.
 _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
 _ID = re.compile(r"\.([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
