@@ -25,9 +25,9 @@ _MAX_TEXT: Final = 20_000
 _CLOCK: Final = "today|now|date|time|timestamp|uuid|tomorrow|yesterday|current_?date|current_?time"
 _WORDS: Final = "outputs?|inputs?|steps?|secrets?|saga|results?|params?"
 _REAL: Final = re.compile(
-    r"\{\$+(?:output|input|saga|key|secret|item|index|end)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*\}"
+    r"\{\$++(?:output|input|saga|key|secret|item|index|end)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*+\}"
 )
-_WHOLE: Final = re.compile(r"\$+(?:output|input|saga|key|secret|item|index|end)(?!\w)")
+_WHOLE: Final = re.compile(r"\$++(?:output|input|saga|key|secret|item|index|end)(?!\w)")
 #: Text that is not a binding, by its form; the group is the intended binding.
 _FORMS: Final = (
     re.compile(r"\$\{\s*\$?([^{}]{1,200}?)\s*\}"),
