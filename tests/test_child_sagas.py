@@ -15,7 +15,7 @@ from saga_engine import Coordinator
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace_file import read as read_trace
 from saga_engine.api.requests import require_no_events
-from saga_engine.errors import PlanInvalid, RuntimeUnsupported
+from saga_engine.errors import PlanInvalid, RuntimeUnsupported, StoreUnavailable
 from saga_engine.runtime import children, resting
 from saga_engine.runtime.children import Family
 from tests.children import DONE, STUCK, WAIT, booking, kid, opened, plan, reaches
@@ -122,9 +122,11 @@ async def test_a_worker_tells_the_end_that_the_process_of_a_child_did_not(
     told: list[str] = []
     genuine = Family.tell
 
-    async def tell(family: Family, state: Any, epoch: int) -> bool:
+    async def tell(family: Family, state: Any) -> None:
         told.append(state.saga_id)
-        return len(told) > 1 and await genuine(family, state, epoch)
+        if len(told) == 1:
+            raise StoreUnavailable("the process is dead", hint="it is a test")
+        await genuine(family, state)
 
     monkeypatch.setattr(Family, "tell", tell)
     monkeypatch.setattr(children, "_LOOK_MS", (86_400_000, 86_400_000))

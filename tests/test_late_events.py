@@ -95,15 +95,15 @@ async def test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded(
             {"step_id": 2, "wait": {"event": "sent", "key": "$output.step_0.id"}, "depends_on": [0]},
         ],
     }
-    genuine, settled = Listening.settle, []
+    genuine, settled = Listening.last, []
 
-    async def settle(listening: Listening) -> None:
+    async def last(listening: Listening, *, queued: bool) -> None:
         settled.append(1)
         if dies and len(settled) == 1:
             raise StoreUnavailable("the process is dead", hint="it is a test")
-        await genuine(listening)
+        await genuine(listening, queued=queued)
 
-    monkeypatch.setattr(Listening, "settle", settle)
+    monkeypatch.setattr(Listening, "last", last)
     monkeypatch.setattr(resting, "TELL_AGAIN_MS", 50)
     async with Coordinator.open("memory://", [*refunds(tmp_path), full], on_escalation=()) as engine:
         assert (await engine.send_event("paid", "s", {"sum": 7}, event_id="early")).disposition == "kept"

@@ -8,7 +8,6 @@ runs, the parent finds out: it looks at its children when it is taken over, and 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -23,14 +22,10 @@ from saga_engine.core.submission import Submission
 from saga_engine.core.waiting_records import ChildEnd, Parent
 from saga_engine.core.waits import Wait
 from saga_engine.errors import (
-    Interrupted,
     LeaseHeld,
-    LeaseLost,
     SagaError,
     SagaExists,
     SagaNotFound,
-    StoreRefused,
-    StoreUnavailable,
 )
 from saga_engine.execution.owner import is_owned
 from saga_engine.execution.plan_cache import compile_submitted
@@ -41,26 +36,21 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
-from saga_engine.ports import DueEvent, Head, Store
+from saga_engine.ports import Head, Store
+from saga_engine.runtime.companions import PASSING, Companion, Kind
 from saga_engine.runtime.journal import folded_state, read_records
 
 _log = logger_of("saga_engine.children")
 
 #: A parent looks at its children so long after they have started, then after twice as long, up to the most.
 _LOOK_MS: Final = (60_000, 3_600_000)
-#: When a worker tells the end of a saga to its parent, if the process in which it ended has not.
-TELL_AGAIN_MS: Final = 5_000
 #: When a parent tries again what another process is just doing.
 _AGAIN_MS: Final = 2_000
-#: Errors that say nothing about a child: it is tried again.
-_PASSING: Final = (StoreUnavailable, StoreRefused, LeaseLost, Interrupted)
 
 
 #: Begins the undo of a completed saga for the parent that waits for it, or finds it: the head of one that exists, or
 #: the end of one that has nothing to do. With True no caller waits for it.
 BeginUndo = Callable[[str, Parent, bool], Awaitable[Head | ChildEnd | None]]
-#: Brings an event to the saga of its wait, or to that of its ``on_late``, which workers drive if the last word says so.
-BringEvent = Callable[[DueEvent, bool], Awaitable[None]]
 
 
 class Sagas(Protocol):
@@ -92,9 +82,9 @@ class Sagas(Protocol):
 
 
 class Family:
-    """The child sagas of those that one process drives, and the events that these leave to others."""
+    """The child sagas of those that one process drives."""
 
-    __slots__ = ("_begin_undo", "_bring_event", "_catalog", "_limits", "_sagas", "_store", "keep_ms")
+    __slots__ = ("_begin_undo", "_catalog", "_limits", "_sagas", "_store", "keep_ms")
 
     def __init__(
         self,
@@ -104,10 +94,8 @@ class Family:
         limits: Limits,
         begin_undo: BeginUndo,
         *,
-        bring_event: BringEvent,
         keep_ms: int,
     ) -> None:
-        self._bring_event = bring_event
         self._store = store
         self._catalog = catalog
         self._sagas = sagas
@@ -141,44 +129,23 @@ class Family:
         about = state.waits[index].about
         try:
             found = await self._begin_undo(about["undoes"], child.parent_of(state, index), queued)
-        except (*_PASSING, LeaseHeld):
+        except (*PASSING, LeaseHeld):
             raise
         except SagaError as error:
             return ChildEnd(about["saga"], "", error=ErrorInfo(error.code, error.message[:1000], retryable=False))
         return await self._continued(found, queued=queued) if isinstance(found, Head) else found
 
-    async def tell(self, state: State, epoch: int) -> bool:
-        """Post the end of a saga to the one that waits for it, and take the saga from the queue. False: not yet.
-
-        If this process dies before that, or the store is away, a worker does it again: the message is the same.
-        """
+    async def tell(self, state: State) -> None:
+        """Post the end of a saga to the one that waits for it. Whoever does it again posts the same message."""
         parent = state.parent
         assert parent is not None
         message = Message(id=f"child:{state.saga_id}", kind="child", step=parent.step, end=end_of(state))
         try:
-            try:
-                await self._store.post(parent.saga, encode_message(message), spare_ms=0)
-            except SagaNotFound:
-                _log.info("saga %s, which waited for saga %s, is gone", parent.saga, state.saga_id)
-            else:
-                self._sagas.notify(parent.saga)
-        except (StoreUnavailable, StoreRefused) as error:
-            _log.warning("saga %s is told later that saga %s has ended: %s", parent.saga, state.saga_id, error)
-            return False
-        return await self.concluded(state, epoch)
-
-    async def concluded(self, state: State, epoch: int) -> bool:
-        """Take a saga that has ended from the queue: others know what follows. False: a worker says it once more."""
-        try:
-            await self._store.release(state.saga_id, epoch)
-        except (StoreUnavailable, StoreRefused) as error:
-            _log.info("the end of saga %s is told once more: %s", state.saga_id, error)
-            return False
-        return True
-
-    async def bring(self, due: DueEvent, *, queued: bool) -> None:
-        """Bring an event that was held for a wait which is over to where it belongs now."""
-        await self._bring_event(due, queued)
+            await self._store.post(parent.saga, encode_message(message), spare_ms=0)
+        except SagaNotFound:
+            _log.info("saga %s, which waited for saga %s, is gone", parent.saga, state.saga_id)
+        else:
+            self._sagas.notify(parent.saga)
 
     async def _new(self, state: State, index: int, saga_id: str, *, queued: bool) -> ChildEnd | None:
         if self._sagas.find(saga_id) is not None:
@@ -191,7 +158,7 @@ class Family:
             else:
                 handle = self._sagas.begin(submission, detach=queued)
             await handle.journalled()
-        except _PASSING:
+        except PASSING:
             raise
         except SagaError as error:
             return _not_begun(saga_id, error.code, error.message)
@@ -244,10 +211,32 @@ def _not_begun(saga_id: str, code: str, why: str) -> ChildEnd:
     return ChildEnd(saga_id, "", error=ErrorInfo(code, why[:1000], retryable=False))
 
 
-class Children:
+def children(family: Family) -> Kind:
+    """The children of the sagas that one process drives."""
+    return Kind(lambda state: Children(family, state), "child", begins=True)
+
+
+def parents(family: Family) -> Kind:
+    """The sagas that wait for those that one process drives."""
+    return Kind(lambda state: _Telling(family, state), follows=lambda state, _: state.parent is not None)
+
+
+class _Telling(Companion):
+    __slots__ = ("_family", "_state")
+
+    def __init__(self, family: Family, state: State) -> None:
+        self._family = family
+        self._state = state
+
+    async def last(self, *, queued: bool) -> None:
+        del queued
+        await self._family.tell(self._state)
+
+
+class Children(Companion):
     """What one driver has done about the children of its saga."""
 
-    __slots__ = ("_begun", "_cancelled", "_family", "_held", "_look_at", "_state", "task")
+    __slots__ = ("_begun", "_cancelled", "_family", "_held", "_look_at", "_state")
 
     def __init__(self, family: Family, state: State) -> None:
         self._family = family
@@ -259,7 +248,6 @@ class Children:
         self._held: list[tuple[str, ChildEnd]] = []
         #: By saga: when this driver looks at it again.
         self._look_at: dict[str, int] = {}
-        self.task: asyncio.Task[None] | None = None
 
     @property
     def holds(self) -> bool:
@@ -270,7 +258,7 @@ class Children:
         """Whether there is nothing to do about a child."""
         return not self._held and not self._open(now_ms)
 
-    def look_ms(self) -> int | None:
+    def due_ms(self) -> int | None:
         """When to look at a child again; None: there is none."""
         waits = {self._state.waits[index].about["saga"] for index in self._state.children()}
         return min((due for saga_id, due in self._look_at.items() if saga_id in waits), default=None)
@@ -285,7 +273,7 @@ class Children:
                 continue  # its message was read meanwhile
             yield answer(self._state, Message(id=f"child:{end.saga}", kind="child", step=step, end=end), now_ms)
 
-    async def settle(self, *, queued: bool, now_ms: int) -> None:
+    async def work(self, *, queued: bool, now_ms: int) -> None:
         """Start, continue, cancel or look at the children, whose records are durable."""
         for index in self._open(now_ms):
             wait = self._state.waits.get(index)

@@ -33,23 +33,20 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.images import Image
 from saga_engine.core.machine import Machine, Ready, Result
-from saga_engine.core.messages import decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward
-from saga_engine.core.steps.wait import REFUSALS as EVENT_REFUSALS
 from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.observers import MaskedObservers, Observers
 from saga_engine.loggers import logger_of
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
-from saga_engine.runtime.children import Children, Family
+from saga_engine.runtime.companions import Companions, Kind
 from saga_engine.runtime.defect_reports import tell_defect
 from saga_engine.runtime.due_times import told_in_head
 from saga_engine.runtime.index_changes import IndexChanges
 from saga_engine.runtime.link import Link
-from saga_engine.runtime.listening import Listening
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.resting import Resting
 from saga_engine.runtime.stop_reasons import refusal
@@ -75,10 +72,8 @@ class SagaDriver(Resting):
 
     __slots__ = (
         "_admitted",
-        "_children",
         "_clock",
         "_creation",
-        "_family",
         "_head_asked",
         "_head_status",
         "_here",
@@ -126,7 +121,7 @@ class SagaDriver(Resting):
         link: Link | None = None,
         messages: bool = False,
         rest_ms: int | None = None,
-        family: Family | None = None,
+        kinds: Sequence[Kind] = (),
     ) -> None:
         self.state = state
         self._machine = Machine(state, performer)
@@ -156,11 +151,11 @@ class SagaDriver(Resting):
         self._link = link
         self._rest_ms = rest_ms
         self._messages = messages
-        #: What the store knows of its waits for events, once it has any.
-        self._listening: Listening | None = Listening(store, state) if state.waits else None
-        self._family = family
-        #: What was done about its children, once it has any.
-        self._children: Children | None = None
+        self._kinds = kinds
+        self._companions: Companions | None = None
+        if state.waits:  # (Its first append may end a wait that the store knows.)
+            self._companions = Companions(kinds, state, self.rouse)
+            self._companions.begin()
         self._concludes = self._turned = False
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
@@ -228,7 +223,7 @@ class SagaDriver(Resting):
                 consumed = await self._read_messages() if self._messages and not self.stopping else 0
                 lessons = lessons_of(self.state, machine.said().records) if consumed else ()
                 noted = self._take_notes() if self._notes else ()
-                if not self.stopping and (self._link or self._listening or self._children):
+                if not self.stopping and (self._link or self._companions):
                     self._take_requests()
                 if self.stopping or lessons:  # (else the saga could end before they have been learned)
                     ready = machine.said()
@@ -250,7 +245,7 @@ class SagaDriver(Resting):
                 if self._trials.active:
                     self._trials.proceeds(self)
                 if self._released:
-                    return await self._settle_waits()
+                    return await self._conclude()
                 effects = machine.durable(ready)
                 if lessons:
                     continue
@@ -260,8 +255,8 @@ class SagaDriver(Resting):
                         # (A call whose intent has just become durable is made: without that it would be in doubt.)
                         return await self._release()
                 self._performer.begun += len(effects)
-                if self.state.waits or self._listening or (not self._turned and type(self.state.phase) is Backward):
-                    await self._listen(busy=bool(effects or self._tasks))
+                if self._companions or self.state.waits or (not self._turned and type(self.state.phase) is Backward):
+                    await self._attend(busy=bool(effects or self._tasks))
                 if not effects and await self._rests():
                     return None
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
@@ -274,7 +269,7 @@ class SagaDriver(Resting):
             self.running = False
             if self._link is not None:
                 self._link.driver = None
-            tasks = [*self._tasks, *self._beside()]
+            tasks = [*self._tasks, *(() if self._companions is None else self._companions.tasks())]
             for task in tasks:
                 task.cancel()
             if self._trials.active:
@@ -318,9 +313,8 @@ class SagaDriver(Resting):
 
         An agent's calls and their intents share an append.
         """
-        for waits in (self._listening, self._children):
-            if waits is not None and waits.holds:
-                self._machine.take(waits.take(self._now_ms()))
+        if self._companions is not None and self._companions.holds:
+            self._machine.take(self._companions.take(self._now_ms()))
         link = self._link
         if link is not None and link.requests:
             self._machine.take(self._requested(link))
@@ -401,9 +395,9 @@ class SagaDriver(Resting):
         now = self._now_ms()
         for data in waiting:
             record = self._machine.hear(data, now)
-            if isinstance(record, r.MessageRefused) and record.code in EVENT_REFUSALS:
-                self._listening = self._listening or Listening(self._store, self.state)
-                self._listening.answered(decode_message(data), record)
+            if isinstance(record, r.MessageRefused):
+                self._companions = self._companions or Companions(self._kinds, self.state, self.rouse)
+                self._companions.refused(data, record)
         return len(waiting)
 
     def _commit(self, ready: Ready, consumed: int) -> asyncio.Future[Ack]:
@@ -481,7 +475,7 @@ class SagaDriver(Resting):
 
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
-        if (self._listening is not None and self._listening.holds) or (self._children and self._children.holds):
+        if self._companions is not None and self._companions.holds:
             return True
         return self._messages or (self._link is not None and bool(self._link.requests))
 

@@ -7,8 +7,7 @@ message to the saga; so does what it held for an owner that ended. A wait for se
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,9 +16,10 @@ from saga_engine.core import records as r
 from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
-from saga_engine.core.steps.wait import INVALID, KIND, REPEATED, entry_of, never_begun, schema_of
+from saga_engine.core.steps.wait import INVALID, KIND, REFUSALS, REPEATED, entry_of, never_begun, schema_of
 from saga_engine.core.waits import Wait
 from saga_engine.ports import Channel, DueEvent, EventStore, Store, StoredEvent, Waiter
+from saga_engine.runtime.companions import Companion, Kind
 
 #: How long an event that nothing waits for is kept, and the id of any event is known.
 EVENT_KEEP_MS: Final = 7 * 86_400_000
@@ -36,14 +36,35 @@ class Spot(NamedTuple):
     channel: Channel
 
 
-class Listening:
+#: Brings an event to the saga of its wait, or to that of its ``on_late``, which workers drive if the last word says so.
+BringEvent = Callable[[DueEvent, bool], Awaitable[None]]
+
+
+def waits(store: Store, bring: BringEvent) -> Kind:
+    """The waits for events of the sagas that one process drives."""
+    return Kind(lambda state: Listening(store, state, bring), "event", _turns, _follows, REFUSALS)
+
+
+def _turns(state: State) -> bool:
+    """Whether there are waits that never begin now; what they wait for may become known later."""
+    return state.backward and KIND in {step.builtin for step in state.plan.steps}
+
+
+def _follows(state: State, companion: Companion | None) -> bool:
+    """Whether an event may be held for a wait that never began."""
+    known = companion is not None and companion.settled(0)
+    return not known and any(True for _ in never_begun(state))
+
+
+class Listening(Companion):
     """What one driver has told the store about the waits of its saga."""
 
-    __slots__ = ("_held", "_open", "_refused", "_state", "_store", "_told", "_unsaid", "moved", "task")
+    __slots__ = ("_bring", "_held", "_moved", "_open", "_refused", "_state", "_store", "_told", "_unsaid")
 
-    def __init__(self, store: Store, state: State) -> None:
+    def __init__(self, store: Store, state: State, bring: BringEvent) -> None:
         self._store = store
         self._state = state
+        self._bring = bring
         #: Events that the store may know to be awaited.
         self._open: set[Spot] = {*self._wanted()}
         #: What this driver has told the store of them: that the step waits (empty), or has the event with this id.
@@ -56,13 +77,11 @@ class Listening:
         #: The steps that wait, as far as nothing was said of those that never began; None: the saga goes forward.
         self._unsaid: set[int] | None = None
         #: Events that were held for waits which are over, with what they are for now.
-        self.moved: list[DueEvent] = []
-        #: While calls are made, the store is told beside them.
-        self.task: asyncio.Task[Any] | None = None
+        self._moved: list[DueEvent] = []
 
-    @property
-    def settled(self) -> bool:
+    def settled(self, now_ms: int) -> bool:
         """Whether the store knows all waits of the saga, and the saga all that the store holds for it."""
+        del now_ms
         if self._refused or self._held or self._never_begun():
             return False
         return self._told.keys() == self._open and self._told == self._wanted()
@@ -72,28 +91,23 @@ class Listening:
         """Whether there is an event that the saga has not answered."""
         return bool(self._held)
 
-    def tasks(self) -> Sequence[asyncio.Task[Any]]:
-        """What still tells the store."""
-        return () if self.task is None else (self.task,)
-
     def take(self, now_ms: int) -> Iterator[r.AnyRecord]:
         """The records of the events that the store holds for the saga; each is in the state before the next is made."""
         held, self._held = self._held, []
         for message in held:
             record = answer(self._state, message, now_ms)
-            self.answered(message, record)
+            if isinstance(record, r.MessageRefused):
+                self.refused(message, record)
             yield record
 
-    def answered(self, message: Message, record: r.AnyRecord) -> None:
-        """The saga has answered an event; the store is told once that is durable."""
-        if isinstance(record, r.MessageRefused) and record.code != REPEATED:
+    def refused(self, message: Message, record: r.MessageRefused) -> None:
+        """The saga has refused an event; the store is told once that is durable."""
+        if record.code != REPEATED:
             self._refused.append((message, record.code))
 
-    def settle(self) -> Coroutine[Any, Any, None]:
-        """Tell the store what the state says now, which is durable; learn which events it holds for the saga.
-
-        The work is chosen at once; the state may change while it is done.
-        """
+    def work(self, *, queued: bool, now_ms: int) -> Coroutine[Any, Any, None]:
+        """Tell the store what the state says now, which is durable; learn which events it holds for the saga."""
+        del now_ms
         refused, self._refused = self._refused, []
         told = []
         for message, code in refused:
@@ -112,7 +126,7 @@ class Listening:
                 wait = self._state.waits[spot.step]
                 schema = schema_of(self._state, spot.step, entry_of(wait, *spot.channel))
                 new.append((spot, source, schema, self._again_ms(wait)))
-        return self._settle(told, over, new, past)
+        return self._settle(told, over, new, past, queued=queued)
 
     async def _settle(
         self,
@@ -120,6 +134,8 @@ class Listening:
         over: Sequence[tuple[Spot, Left]],
         new: Sequence[tuple[Spot, str, Mapping[str, Any] | None, int]],
         past: Sequence[tuple[Spot, Left]],
+        *,
+        queued: bool,
     ) -> None:
         events = self._store.event_store()
         for message, code, spot, left in told:
@@ -146,6 +162,14 @@ class Listening:
             await self._over(events, spot, waiter, left)
         if self._unsaid is not None:
             self._unsaid.difference_update(spot.step for spot, _ in past)
+        # What was held for waits that are over goes at once to where it belongs now.
+        moved, self._moved = self._moved, []
+        for due in moved:
+            await self._bring(due, queued)
+
+    async def last(self, *, queued: bool) -> None:
+        """The waits that are over now, and those that never begin."""
+        await self.work(queued=queued, now_ms=0)
 
     def _never_begun(self) -> Sequence[tuple[Spot, Left]]:
         """Those of which nothing was said yet. A key may become known long after the saga has turned around."""
@@ -169,7 +193,7 @@ class Listening:
     async def _over(self, events: EventStore, spot: Spot, waiter: Waiter, left: Left) -> None:
         due = await events.over(spot.channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
         if due is not None:
-            self.moved.append(due)
+            self._moved.append(due)
 
     def _wanted(self) -> dict[Spot, str]:
         """What the store is to know: the events that are awaited, with the ids of those that came."""

@@ -40,11 +40,12 @@ from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools, Tracing
 from saga_engine.runtime.audit import Audit
-from saga_engine.runtime.children import BeginUndo, BringEvent, Family
+from saga_engine.runtime.children import BeginUndo, Family, children, parents
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.link import Link
+from saga_engine.runtime.listening import BringEvent, waits
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, TracedPerformer, require_secrets
 from saga_engine.runtime.quota import Quota
@@ -122,6 +123,7 @@ class Supervisor:
         self.pending = PendingReleases(store, self._owner, self._drives)
         #: Compares what the store says of this process with what it drives.
         self.audit = Audit(store.work, self._owner, self._drives, self._covers, self.pending)
+        family = Family(store, tools, self, limits, begin_undo, keep_ms=keep_ms)
         self._entrance = TakeOver(
             store=store,
             tools=tools,
@@ -139,7 +141,7 @@ class Supervisor:
             performer=self._performer_for,
             stopping=self._stopping,
             on_wait=on_wait,
-            family=Family(store, tools, self, limits, begin_undo, bring_event=bring_event, keep_ms=keep_ms),
+            kinds=(waits(store, bring_event), children(family), parents(family)),
             rests_on=self.resumptions.rests_on,
         )
 

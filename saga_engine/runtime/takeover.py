@@ -38,12 +38,11 @@ from saga_engine.execution.owner import provably_dead, words_of
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
 from saga_engine.ports.machine_clock import machine_clock
-from saga_engine.runtime.children import TELL_AGAIN_MS, Family
+from saga_engine.runtime.companions import TELL_AGAIN_MS, Companions, Kind
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, folded_state, read_records
 from saga_engine.runtime.lease import Lease
-from saga_engine.runtime.listening import Listening
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.quota import Quota
@@ -125,7 +124,7 @@ class TakeOver:
     stopping: asyncio.Event
     on_wait: Callable[[str, str, float], None] | None
     #: The child sagas of those that are driven here.
-    family: Family
+    kinds: Sequence[Kind]
     #: Told of a saga that is to be resumed and has nothing to do yet.
     rests_on: Callable[[State], None]
     #: The last saga that may have ended its owners and is tried here, and until when it keeps the others out
@@ -351,14 +350,9 @@ class TakeOver:
 
     async def _conclude(self, state: State, epoch: int) -> SagaResult:
         """The process in which a saga ended has died before it told others what follows."""
-        listening = Listening(self.store, state)
-        await listening.settle()
-        for due in listening.moved:
-            await self.family.bring(due, queued=True)
-        if state.parent is None:
+        if await Companions(self.kinds, state).ended(queued=True):
             return await self._leave(state, epoch, 0)
-        if not await self.family.tell(state, epoch):
-            await self.pending.release(state.saga_id, epoch, self.clock.now_ms() + TELL_AGAIN_MS)
+        await self.pending.release(state.saga_id, epoch, self.clock.now_ms() + TELL_AGAIN_MS)
         return SagaResult(state)
 
     def _tries_another(self, saga_id: str) -> bool:
@@ -417,7 +411,7 @@ class TakeOver:
             link=saga.link,
             messages=messages,
             rest_ms=_REST_MS if saga.queued else None,
-            family=self.family,
+            kinds=self.kinds,
         )
 
     def _now_of(self, state: State) -> int:
