@@ -171,7 +171,7 @@ class Companions:
         try:
             await work
         except PASSING as error:
-            _log.info("what goes on beside saga %s is tried again: %s", self._state.saga_id, error)
+            _log.warning("what goes on beside saga %s is tried again: %s", self._state.saga_id, error)
             return False
         self._rouse()
         return True
