@@ -388,7 +388,12 @@ OF_CALLS = [
     Mutation(
         "tests/test_late_events.py::test_an_event_that_was_held_when_its_wait_ended_goes_to_on_late_at_once",
         "an event that was held for a wait that is over is left to a worker",
-        (("        for due in moved:\n            await self._bring", "        for due in ():\n            await self._bring"),),
+        (
+            (
+                "        for due in moved:\n            await self._bring",
+                "        for due in ():\n            await self._bring",
+            ),
+        ),
         hangs=True,
     ),
     Mutation(
