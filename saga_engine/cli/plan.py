@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: The shown size of a failed round.
 _SAID_CHARS: Final = 300
 _HINT_CHARS: Final = 300
+#: The shown size of one fact of the review.
+_REVIEW_CHARS: Final = 1000
 _PROBLEMS: Final = 5
 _CODES: Final = 3
 #: What came back in a round, by the word of the transcript.
@@ -392,37 +394,23 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
-def _tell_review(planned: PlannedPlan) -> None:
-    """What a person wants to know before the plan runs."""
-    from saga_engine.cli.output import note, shown
+def _tell_review(body: Mapping[str, Any]) -> None:
+    """What a person wants to know before the plan runs: a table, or lines where it does not fit the terminal."""
+    import sys
 
-    facts = planned.review
-    for call in facts.get("irreversible", ()):
-        note(f"review: step {shown(call['step_id'])} ({shown(call['tool'])}) cannot be undone")
-    for undo in facts.get("undos", ()):
-        by = "" if undo["by"] == "registered" else ", written by the model"
-        note(f"review: step {shown(undo['step_id'])} ({shown(undo['tool'])}) is undone by {shown(undo['undo'])}{by}")
-    for call in facts.get("late", ()):
-        what = f"an event that comes too late is answered by {shown(call['tool'])}, which is never undone"
-        note(f"review: step {shown(call['step_id'])}: {what}")
-    for verdict in facts.get("approvals", ()):
-        what = "needs approval" if verdict["verdict"] == "ask" else "is denied"
-        sure = "" if verdict["certain"] else "perhaps "
-        rule = shown(verdict["rule"])
-        note(f"review: step {shown(verdict['step_id'])} ({shown(verdict['tool'])}) {sure}{what} (rule '{rule}')")
-    for text in planned.assumptions if planned.source == "model" else ():
-        note(f"review: assumed: {shown(text)}")
-    for made in planned.reads:
-        note(f"review: looked up with {shown(made['tool'])} {shown(made['params'], 200)}")
-    if "simulation" in facts:
-        note(f"review: simulated: {facts['simulation']['summary']}")
-    changes = planned.changes or {}
-    for word in ("added", "removed"):
-        for key in changes.get(word, ()):
-            note(f"change: step {shown(key)} {word}")
-    for key, fields in changes.get("changed", {}).items():
-        for name, values in fields.items():
-            note(f"change: step {shown(key)}: {name} {shown(values['from'], 200)} -> {shown(values['to'], 200)}")
+    from saga_engine.cli.output import fits, note, shown, stderr_line, table
+    from saga_engine.planner.review_rows import review_rows
+
+    rows = review_rows(body)
+    if not rows:
+        return
+    titles = ["STEP", "REVIEW", ""]
+    if fits(titles, rows, limit_chars=_REVIEW_CHARS, stream=sys.stderr):
+        for line in table(titles, rows, limit_chars=_REVIEW_CHARS, stream=sys.stderr).splitlines():
+            stderr_line(line)
+        return
+    for row in rows:
+        note(f"{f'step {shown(row.step, 80)}, ' if row.step else ''}{row.what}: {shown(row.text, _REVIEW_CHARS)}")
 
 
 def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
@@ -442,7 +430,7 @@ def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_js
         document(body["plan"])
     for line in planned.notes:
         note(f"note: {shown(line)}")
-    _tell_review(planned)
+    _tell_review(body)
     if planned.source == "model":
         note(_used(planned.model, planned.rounds, body["usage"], planned.budget))
     if out is not None:

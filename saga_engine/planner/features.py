@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from saga_engine.errors import Problem
+from saga_engine.plan.notices import is_notice
 from saga_engine.plan.values import cut, json_path
-from saga_engine.planner.notices import is_notice
 
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan, Step

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.guesses import Given, guesses
 from saga_engine.plan.lookalikes import Lookalike, find_lookalikes
-from saga_engine.plan.model import Step, load_plan
+from saga_engine.plan.misuse import misuses
+from saga_engine.plan.model import BUILTINS, Step, load_plan
 from saga_engine.plan.undo_rules import EARLY, undo_findings
 from saga_engine.plan.values import json_path
 from saga_engine.planner.features import SAFE, not_allowed
-from saga_engine.ports import CompensationRequest, PlanRequest
+from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
 
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
@@ -50,8 +51,19 @@ def model_problems(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Pr
     given = {} if isinstance(request, CompensationRequest) else request.input
     outputs = {} if isinstance(request, PlanRequest) else {str(step.step_id): step.output for step in _past(request)}
     findings += guesses(whole, offer, Given(_values(request), given, outputs))
+    findings += _misused(whole, offer, request)
     taken = {each.path for each in found}
     return [*found, *(each for each in _own(findings, len(before)) if each.path not in taken)]
+
+
+def _misused(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Problem]:
+    """What decides nothing; a step that stood in the plan may be written again as it was."""
+    found = misuses(plan, offer)
+    if not isinstance(request, ReplanRequest):
+        return found
+    stood = {str(each.get("tool") or next((word for word in BUILTINS if word in each), "")) for each in request.left}
+    steps = {f"$.steps[{index}]" for index, step in enumerate(plan.steps) if (step.tool or step.builtin) in stood}
+    return [each for each in found if (match := _STEP.match(each.path)) is None or match[0] not in steps]
 
 
 def steps_as_plan(steps: Sequence[Mapping[str, Any]], request: PlannerRequest) -> Plan | None:

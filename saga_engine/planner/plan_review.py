@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import Problem
 from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.notices import notice_kind
 from saga_engine.plan.values import json_path
+from saga_engine.planner.part_review import part_facts
 
 if TYPE_CHECKING:
     from saga_engine.analysis.simulation import Rehearsal
     from saga_engine.plan.model import Plan
-    from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.policy.rules import Policy
 
 _LEFT: Final = 10
@@ -20,8 +22,9 @@ _LEFT: Final = 10
 def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None) -> dict[str, Any]:
     """The calls that cannot be undone, the undos and their authors, the calls that need approval, and the simulation.
 
-    ``late``: the calls for events that come too late, which are never undone. An undo is ``registered`` by its tool's
-    owner, or ``written`` by the author of the plan.
+    Also what the other parts of the plan do (``planner.part_review``). A call that cannot be undone and only tells
+    somebody something has its kind as ``notice``. ``late``: the calls for events that come too late, which are never
+    undone. An undo is ``registered`` by its tool's owner, or ``written`` by the author of the plan.
     """
     compiled = compile_plan(plan, catalog)
     irreversible: list[dict[str, Any]] = []
@@ -35,9 +38,9 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
                 registered = undo.params is undo.usual
                 undos.append({**told, "undo": undo.tool, "by": "registered" if registered else "written"})
         elif step.kind != "read":
-            irreversible.append({**told, "kind": step.kind})
+            irreversible.append({**told, "kind": step.kind, "notice": _notice(step.spec)})
         if step.late is not None:
-            late.append({"step_id": step.step_id, "tool": step.late.tool})
+            late.append({"step_id": step.step_id, "tool": step.late.tool, "params": dict(step.late.params.raw)})
     approvals: list[dict[str, Any]] = []
     if policy is not None:
         from saga_engine.policy.plan_time import planned_verdicts
@@ -49,8 +52,13 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
         "undos": undos,
         "late": late,
         "approvals": approvals,
+        **part_facts(plan, compiled),
         "simulation": {"summary": simulated.summary(), "left": simulated.count("left")},
     }
+
+
+def _notice(spec: ToolSpec | None) -> str:
+    return "" if spec is None else notice_kind(spec)
 
 
 def rehearsal_of(plan: Plan, catalog: ToolCatalog) -> Rehearsal:

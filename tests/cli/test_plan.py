@@ -216,11 +216,11 @@ async def test_the_review_and_the_difference_are_told(cli):
     ran = await ask(cli, "Room b, and another", "--revise", "before.json", script=(call(said),))
     assert ran.code == 0, ran.err
     for line in (
-        "review: step 1 (book) is undone by unbook",
-        "review: assumed: Two rooms.",
-        "review: simulated: ",
-        "change: step 2 added",
-        'change: step 1: params {"item": "a"} -> {"item": "b"}',
+        "1     undo       book is undone by unbook",
+        "assumed    Two rooms.",
+        "simulated  ",
+        "2     change     added",
+        '1     change     params {"item": "a"} -> {"item": "b"}',
     ):
         assert line in ran.err
     assert ran.json["goal"] == "Book a room\nChange: Room b, and another"

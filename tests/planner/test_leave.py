@@ -12,9 +12,9 @@ from benchmarks.eval_planner import load_cases
 from saga_engine.errors import PlannerFailed, PlannerNeeds
 from saga_engine.plan import compute, decimals
 from saga_engine.plan.model import load_plan
+from saga_engine.plan.notices import notice_kind
 from saga_engine.planner import features
 from saga_engine.planner.features import FEATURES, NEEDS, SAFE, not_allowed
-from saga_engine.planner.notices import notice_kind
 from saga_engine.planner.planning import Planning
 from saga_engine.planner.prompting import prompt_for
 from saga_engine.planner.settings import PlannerSettings

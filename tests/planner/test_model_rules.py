@@ -310,7 +310,8 @@ def test_what_the_author_may_choose_is_no_invented_id() -> None:
 async def test_a_model_asks_a_person_only_with_leave() -> None:
     """An ``ask`` step goes back without ``may_use``; with it the schema of the answer has its form."""
     which = {"step_id": "which", "ask": {"question": "Which port?", "options": ["a", "b"]}}
-    answer = {"steps": [VM, which, PORT]}
+    opened = {**PORT, "when": [{"value": "$output.step_which.answer", "op": "==", "to": "a"}]}
+    answer = {"steps": [VM, which, opened]}
     _, planner = await planned(answer, GOOD)
     assert [(each.code, each.path) for each in planner.asked[1].repair.problems] == [
         ("feature-not-allowed", "$.steps[1].ask")
@@ -328,7 +329,7 @@ async def test_the_review_names_what_a_model_calls_for_a_late_event() -> None:
     late = {"tool": "post", "params": {"channel": "#ops", "text": "{$output.step_paid.id} came late"}}
     paid = {"step_id": "paid", "wait": {"event": "paid", "key": "42", "timeout_s": 60, "on_late": late}}
     made, planner = await planned({"steps": [VM, paid, PORT]}, may_use=("wait",))
-    assert (made.rounds, made.review["late"]) == (1, [{"step_id": "paid", "tool": "post"}])
+    assert (made.rounds, made.review["late"]) == (1, [{"step_id": "paid", **late}])
     foreign = {**paid, "wait": {**paid["wait"], "on_late": {"tool": "wire_money", "params": {}}}}
     _, planner = await planned({"steps": [VM, foreign, PORT]}, GOOD, may_use=("wait",))
     assert [(each.code, each.path) for each in planner.asked[1].repair.problems] == [
@@ -376,7 +377,9 @@ async def test_a_model_declares_a_step_irreversible_only_with_leave() -> None:
     ]
     made, planner = await planned(answer, may_use=("irreversible",))
     assert made.rounds == 1
-    assert made.review["irreversible"] == [{"step_id": "post", "tool": "post", "kind": "irreversible"}]
+    assert made.review["irreversible"] == [
+        {"step_id": "post", "tool": "post", "kind": "irreversible", "notice": "post"}
+    ]
     told = [prompt_for(request, "text") for request in (planner.asked[0], replace(planner.asked[0], may_use=()))]
     assert ['"kind": "irreversible"' in asked.system for asked in told] == [True, False]
     assert "`irreversible` (" in told[1].system, "it is named among what was not allowed"

@@ -1,0 +1,214 @@
+"""What the parts of a plan beyond plain calls will do, for the person who reads it before it runs.
+
+Questions and what each answer brings about, waits and how they end, lists and how many calls they make, conditions in
+words, computations with values, steps that may fail without consequence, and calls at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.plan.misuse import decided
+from saga_engine.plan.notices import notice_kind
+from saga_engine.plan.preview import brief
+from saga_engine.plan.values import cut
+from saga_engine.planner.compute_samples import computed_samples
+
+if TYPE_CHECKING:
+    from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+    from saga_engine.plan.model import Plan, Step
+
+_BINDING: Final = re.compile(r"\$(?:output\.step_)?([A-Za-z0-9_-]+)")
+_SHOWN_CHARS: Final = 300
+
+
+def part_facts(plan: Plan, compiled: CompiledPlan) -> dict[str, Any]:
+    """The facts by kind; each list is empty if the plan has no such part."""
+    by_key = {step.key: step for step in compiled.steps}
+    return {
+        "asks": [_asked(plan, compiled, step) for step in plan.steps if step.ask is not None],
+        "waits": [_waited(step) for step in plan.steps if step.wait is not None or step.sleep is not None],
+        "lists": [_listed(step, compiled) for step in plan.steps if step.each is not None],
+        "conditions": list(_conditions(plan)),
+        "computed": _computed(plan, compiled),
+        "continues": [
+            {"step_id": step.step_id, "tool": step.tool}
+            for step in plan.steps
+            if step.on_error == "continue" or getattr(step.each, "on_error", None) == "collect"
+        ],
+        "final": [{"step_id": step.step_id, "tool": step.tool, "params": dict(step.params)} for step in plan.finally_],
+        "notices": [
+            {"step_id": step.step_id, "tool": step.tool, "kind": kind, "to": _recipient(by_key[step.key])}
+            for step in plan.steps
+            if (kind := _notice(by_key[step.key]))
+        ],
+    }
+
+
+def in_words(raw: Any) -> str:
+    """A condition as it is read: ``order.total > 100 and (answer is yes or …)``."""
+    if isinstance(raw, list):
+        return " and ".join(in_words(each) for each in raw)
+    if not isinstance(raw, Mapping):
+        return cut(raw, 80)
+    if "not" in raw:
+        return f"not ({in_words(raw['not'])})"
+    for name, word in (("any", " or "), ("all", " and ")):
+        if isinstance(raw.get(name), list):
+            return f"({word.join(in_words(each) for each in raw[name])})"
+    value, op = value_in_words(raw.get("value")), str(raw.get("op"))
+    if op in {"exists", "absent"}:
+        return f"{value} {'has a value' if op == 'exists' else 'has no value'}"
+    words = {"==": "is", "!=": "is not", "in": "is one of", "not-in": "is none of", "matches": "is like"}
+    return f"{value} {words.get(op, op)} {value_in_words(raw.get('to'))}"
+
+
+def value_in_words(value: Any) -> str:
+    """A value, or what a binding names: ``order.total``."""
+    if isinstance(value, str) and value.startswith("$"):
+        return _BINDING.sub(lambda found: found[1], value)
+    return value if isinstance(value, str) else cut(value, 120)
+
+
+# --- questions and waits ---------------------------------------------------------------------------------------------
+
+
+def _asked(plan: Plan, compiled: CompiledPlan, step: Step) -> dict[str, Any]:
+    """The question, and what each answer and no answer brings about."""
+    ask = step.ask
+    assert ask is not None
+    options = list(ask.options) if isinstance(ask.options, tuple) else ask.options
+    told: dict[str, Any] = {"step_id": step.step_id, "question": ask.question}
+    if options is not None:
+        told["options"] = options
+    elif ask.answer_schema is not None:
+        told["schema"] = dict(ask.answer_schema)
+    told["expires_s"] = ask.expires_s
+    told["if_nobody_answers"] = _without_answer(step, ask.on_timeout, ask.expires_s)
+    if isinstance(options, list):
+        told["answers"] = {option: _follows(plan, step, {"answer": option}) for option in options}
+    told["whatever_is_said"] = _regardless(plan, compiled, step)
+    return told
+
+
+def _without_answer(step: Step, then: Any, seconds: Any) -> str:
+    if seconds is None:
+        return "the saga waits as long as it takes"
+    after = f"after {seconds} s" if isinstance(seconds, str) else f"after {seconds:g} s"
+    if then == "fail":
+        return f"{after} step {step.key} fails, and everything is undone"
+    if then == "continue":
+        return f"{after} the saga goes on without it"
+    return f"{after} {cut(then.value, 120)} counts"
+
+
+def _follows(plan: Plan, step: Step, output: Any) -> str:
+    runs, skipped, fails = decided(plan, step.key, output)
+    if fails:
+        return "the step fails, and everything is undone"
+    said = [f"runs {', '.join(runs)}"] if runs else []
+    said += [f"skips {', '.join(skipped)}"] if skipped else []
+    return "; ".join(said) or "as the steps that bind it say"
+
+
+def _regardless(plan: Plan, compiled: CompiledPlan, step: Step) -> list[str]:
+    """The writes after a question that no answer to it keeps from running."""
+    if step.failed_when is not None:
+        return []
+    at = next(each.index for each in compiled.steps if each.key == step.key)
+    after = _behind(compiled, at)
+    names = {each.key: each for each in plan.steps}
+    found = []
+    for each in compiled.steps:
+        written = names[each.key]
+        governed = f"$output.step_{step.key}" in repr((written.when, written.params, written.each, written.failed_when))
+        if each.index in after and each.kind != "read" and not governed:
+            found.append(each.key)
+    return found
+
+
+def _behind(compiled: CompiledPlan, at: int) -> set[int]:
+    found: set[int] = set()
+    todo = [at]
+    while todo:
+        more = set(compiled.steps[todo.pop()].dependents) - found
+        found |= more
+        todo += more
+    return found
+
+
+def _waited(step: Step) -> dict[str, Any]:
+    """The events, how long, and what follows without one; or the time that passes."""
+    told: dict[str, Any] = {"step_id": step.step_id}
+    wait = step.wait
+    if wait is None:
+        body = step.body
+        return {**told, "sleeps": body["until"] if isinstance(body, Mapping) else body}
+    several = wait.first or wait.all_of
+    events = several if several is not None else (wait,)
+    told["events"] = [{"event": each.event, "key": "this saga" if each.key is None else each.key} for each in events]
+    told["ends_with"] = "the first of them" if wait.first else "all of them" if wait.all_of else "the event"
+    told["timeout_s"] = wait.timeout_s
+    told["without_event"] = _without_answer(step, wait.on_timeout, wait.timeout_s)
+    if wait.on_late is not None:
+        told["late"] = {"tool": wait.on_late.tool, "params": dict(wait.on_late.params)}
+    return told
+
+
+# --- lists, conditions, computations ---------------------------------------------------------------------------------
+
+
+def _listed(step: Step, compiled: CompiledPlan) -> dict[str, Any]:
+    """How many calls of what a list makes, as far as that is known."""
+    each = step.each
+    of = each if isinstance(each, str) else each.of  # type: ignore[union-attr]
+    calls: int | None = len(of) if isinstance(of, list) else None
+    name = re.match(r"\$input\.([A-Za-z_]\w*)\Z", of) if isinstance(of, str) else None
+    if name is not None and isinstance(compiled.input.get(name[1]), list):
+        calls = len(compiled.input[name[1]])
+    told = {"step_id": step.step_id, "tool": step.tool, "of": value_in_words(of), "calls": calls}
+    if not isinstance(each, str) and each is not None:
+        told["parallel"] = each.parallel
+        if each.when is not None:
+            told["only_if"] = in_words(each.when)
+    return told
+
+
+def _conditions(plan: Plan) -> Iterator[dict[str, Any]]:
+    for step in plan.steps:
+        what = step.tool or step.builtin
+        if step.when is not None:
+            yield {"step_id": step.step_id, "tool": what, "runs_if": in_words(step.when)}
+        if step.failed_when is not None:
+            yield {"step_id": step.step_id, "tool": what, "fails_if": in_words(step.failed_when)}
+
+
+def _computed(plan: Plan, compiled: CompiledPlan) -> list[dict[str, Any]]:
+    """The computations, with their results for the input and for sample values of what tools return."""
+    steps = [step for step in plan.steps if step.compute is not None]
+    samples = computed_samples(compiled) if steps else {}
+    found = []
+    for step in steps:
+        told = {"step_id": step.step_id, "compute": brief(step.compute, max_bytes=_SHOWN_CHARS * 3)}
+        worked, value = samples[step.key]
+        told["sample" if worked else "no_sample"] = brief(value, max_bytes=_SHOWN_CHARS)
+        told["of_samples"] = bool(compiled.steps[compiled.by_key[step.key]].params.outputs_or_default)
+        found.append(told)
+    return found
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def _notice(whole: CompiledStep) -> str:
+    step = whole if whole.each is None else whole.each.item
+    return "" if step.spec is None or step.builtin else notice_kind(step.spec)
+
+
+def _recipient(whole: CompiledStep) -> str:
+    step = whole if whole.each is None else whole.each.item
+    names: Sequence[str] = ("to", "recipient", "recipients", "customer", "channel", "email", "phone", "user", "number")
+    found = next((step.params.raw[name] for name in names if name in step.params.raw), "")
+    return value_in_words(found)
