@@ -30,7 +30,7 @@ from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
 from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import telling_gone, traced, visit_of
 from saga_engine.listener.limits import CHECK_S, checks
-from saga_engine.plan.misuse import misuses
+from saga_engine.plan.misuse import UNUSED, misuses
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.schema import plan_schema
@@ -192,7 +192,9 @@ class EngineFace:
             found.append(Problem("field-invalid", "$.tags", said, "use another tag"))
         if not found:
             registered = self._rules.undo_by_model == "registered"
-            found = [*(undo_findings(plan, self._offer) if registered else ()), *misuses(plan, self._offer)]
+            found = list(undo_findings(plan, self._offer)) if registered else []
+            # Of an answer that no step binds yet, the agent may add the steps that do.
+            found += [each for each in misuses(plan, self._offer) if each.code != UNUSED]
         if found:
             raise PlanInvalid(found)
         return plan
