@@ -30,7 +30,7 @@ CONCEPTS = ROOT / "docs" / "concepts.md"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 TWINS = [page for page in PAGES if page.name.endswith(".zh.md") and page.parent == ROOT / "docs"]
 REFERENCE = sorted(path.name for path in reference.FOLDER.iterdir())
-GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+GUARANTEES = (ROOT / "docs" / "reference" / "proofs.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

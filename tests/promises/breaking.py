@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests.mutating import ROOT, Change, Misfit, broken
 
-GUARANTEES = ROOT / "docs" / "guarantees.md"
+GUARANTEES = ROOT / "docs" / "reference" / "proofs.md"
 #: What the tests of a copy need. No caches, no environment, no history.
 _COPIED = (
     "benchmarks chaos docs examples planner_prompts saga_engine tests pyproject.toml README.md README.zh.md LICENSE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from website.reference import api, chinese, cli, errors, plan, records, settings
+from website.reference import api, chinese, cli, errors, plan, proofs, records, settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -26,4 +26,5 @@ def english() -> dict[str, str]:
         "settings.md": settings.page(),
         "errors.md": errors.page(),
         "records.md": records.page(),
+        "proofs.md": proofs.page(),
     }

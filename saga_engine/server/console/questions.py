@@ -226,18 +226,8 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
         tag("label", {"for": f"note-{name}"}, words("question.note")),
         tag("input", {"type": "text", "name": "note", "id": f"note-{name}", "maxlength": 500, "autocomplete": "off"}),
     ]
-    buttons = []
     follows = question.get("outlooks") or {}
-    for option in options:
-        grave = option in GRAVE or any(call.get("twice") for call in follows.get(option, {}).get("calls", ()))
-        css = "button" + (" main" if option in MAIN else " danger" if grave and not own else "")
-        what = option if own and option != "answer" else words.known("answer", option)
-        title = None if own else _means(words, question, option)
-        button = tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120])
-        if option in follows:  # what follows stands beside the button that brings it about
-            then = tag("span", {"class": "quiet"}, then_text(words, follows[option]))
-            button = tag("div", {"class": "choice", "id": f"choice-{name}-{option}"}, button, then)
-        buttons.append(button)
+    buttons = [_button(words, question, option, name) for option in options]
     explained = [
         (tag("dt", None, words.known("answer", option)), tag("dd", None, _means(words, question, option)))
         for option in options
@@ -264,3 +254,17 @@ def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:
         css="answers",
         label=words("question.answer", step=question["step_id"]),
     )
+
+
+def _button(words: Words, question: Mapping[str, Any], option: str, name: str) -> Html:
+    """The button of an answer, marked if the answer is grave; beside it what follows."""
+    own, follows = question["kind"] == "ask", (question.get("outlooks") or {}).get(option)
+    grave = option in GRAVE or any(call.get("twice") for call in (follows or {}).get("calls", ()))
+    css = "button" + (" main" if option in MAIN else " danger" if grave and not own else "")
+    what = option if own and option != "answer" else words.known("answer", option)
+    title = None if own else _means(words, question, option)
+    button = tag("button", {"name": "decision", "value": option, "class": css, "title": title}, what[:120])
+    if follows is None:
+        return button
+    then = tag("span", {"class": "quiet"}, then_text(words, follows))
+    return tag("div", {"class": "choice", "id": f"choice-{name}-{option}"}, button, then)
