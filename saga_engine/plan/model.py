@@ -98,7 +98,7 @@ class Each(Model, frozen=True):
 #: The words of built-in steps: each is a field of a step, in place of ``tool``.
 BUILTINS: Final = ("ask", "compute", "saga", "sleep", "wait")
 #: Fields that belong to a call of a tool alone.
-_OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback", "each")
+OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback", "each")
 
 
 def _without_tool(schema: dict[str, Any]) -> None:
@@ -367,7 +367,7 @@ def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
             problems.add("builtin-invalid", (*path, words[1]), message, "make several steps of it")
         elif words != ["tool"]:
             allowed = ("rollback",) if words == ["wait"] else ()  # of the event that came
-            for field in [field for field in _OF_CALLS if words and field in data and field not in allowed]:
+            for field in [field for field in OF_CALLS if words and field in data and field not in allowed]:
                 message = f"'{field}' belongs to a call of a tool, and a step with '{words[0]}' makes none"
                 problems.add("builtin-invalid", (*path, field), message, "remove it")
         if isinstance(data.get("each"), dict):  # one of two forms: pydantic would report the faults of both

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.limits import MAX_PROBLEMS, MAX_STEPS
-from saga_engine.plan.model import Plan, Step, load_plan, other_name, oversized, place_of
+from saga_engine.plan.model import BUILTINS, OF_CALLS, Plan, Step, load_plan, other_name, oversized, place_of
 from saga_engine.plan.parser import read_source
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def all_problems(error: PlanInvalid, source: Source, check: Callable[[Plan], lis
         if pruned is None and isinstance(step, dict):  # perhaps it lacks no more than its id
             pruned, fields = _pruned(Step, {**step, "step_id": f"_{index}"})
             fields.add("step_id")
-        left.append(pruned if pruned is not None else {"step_id": f"_{index}", "tool": "any"})
-        lost[index] = fields if pruned is not None else {""}
+        whole = None if pruned is None else _one_body(pruned)
+        left.append(_stand_in(step, index) if whole is None else whole)
+        lost[index] = {""} if whole is None else fields | (set(pruned or ()) - whole.keys())
     rest, gone = _pruned(Plan, {**data, "steps": [{"step_id": 0, "tool": "any"}]})
     try:
         plan = load_plan({**(rest or {}), "steps": left})
@@ -109,6 +110,22 @@ def all_problems(error: PlanInvalid, source: Source, check: Callable[[Plan], lis
         "fix these first, then check again",
     )
     return [*listed[:MAX_PROBLEMS], more]
+
+
+def _one_body(step: dict[str, Any]) -> dict[str, Any] | None:
+    """The step with one body, and without the fields that do not belong to it; None: it has none left."""
+    words = [word for word in ("tool", *BUILTINS) if step.get(word) is not None]
+    if not words:
+        return None
+    other = {*words[1:], *(OF_CALLS if words[0] != "tool" else ())} - ({"rollback"} if words[0] == "wait" else set())
+    return {name: value for name, value in step.items() if name not in other}
+
+
+def _stand_in(step: Any, index: int) -> dict[str, Any]:
+    """A step in the place of one that cannot be read; what binds it finds it by its id."""
+    body = {"step_id": step.get("step_id") if isinstance(step, dict) else None, "tool": "any"}
+    pruned, _ = _pruned(Step, body)
+    return pruned if pruned is not None and "step_id" in pruned else {"step_id": f"_{index}", "tool": "any"}
 
 
 def _pruned(kind: type[BaseModel], given: Any) -> tuple[dict[str, Any] | None, set[str]]:

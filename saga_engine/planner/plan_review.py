@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import Problem
+from saga_engine.plan import graph
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.notices import notice_kind
 from saga_engine.plan.values import json_path
@@ -81,6 +82,21 @@ def left_behind(simulated: Rehearsal, plan: Plan) -> list[Problem]:
         message = f"step {scenario.step_id}: if {scenario.what}, the effect of step {stands} remains"
         found.append(Problem("effect-left", path, message))
     return found[:_LEFT]
+
+
+def improvable(simulated: Rehearsal, plan: Plan, catalog: ToolCatalog) -> bool:
+    """Whether another plan could leave less: not if only calls remain that nothing undoes, behind all the others."""
+    left = {str(step) for each in simulated.scenarios if each.verdict == "left" for step in each.standing}
+    if not left:
+        return False
+    compiled = compile_plan(plan, catalog)
+    deps = [step.deps for step in compiled.steps]
+    undone = {step.index for step in compiled.steps if step.rollback is not None}
+    final = {"pivot", "retriable", "irreversible"}
+    return any(
+        step.key in left and (step.kind not in final or not undone <= graph.reach(step.index, deps))
+        for step in compiled.steps
+    )
 
 
 def plan_changes(before: Plan, after: Plan) -> dict[str, Any]:

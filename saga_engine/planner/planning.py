@@ -22,7 +22,7 @@ from saga_engine.planner.features import command, refused_parts
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.plan_dialog import PlanDialog
 from saga_engine.planner.plan_reads import PlanReads, ReadCall
-from saga_engine.planner.plan_review import left_behind, plan_changes, rehearsal_of, review_facts
+from saga_engine.planner.plan_review import improvable, left_behind, plan_changes, rehearsal_of, review_facts
 from saga_engine.planner.repair_loop import Progress, Rounds, Terms
 from saga_engine.planner.review import review_compensation
 from saga_engine.planner.selection import Chosen, SelectTools, choose_tools
@@ -249,7 +249,7 @@ class Planning:
         """The first plan that passes; or a better one, if a simulated failure of it leaves an effect."""
         plan, answer, notes = await asked.run()
         first = rehearsal_of(plan, dialog.offer)
-        if not first.count("left"):
+        if not improvable(first, plan, dialog.offer):
             return plan, answer, notes
         again = await asked.once_more(answer, left_behind(first, plan))
         if again is None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.limits import MAX_ASSUMPTION_CHARS, MAX_ASSUMPTIONS
-from saga_engine.plan.values import json_path, printable
+from saga_engine.plan.values import cut, json_path, printable
 from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.hints import for_models
 from saga_engine.ports import CompensationRequest
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def review_plan(
 ) -> tuple[Plan | None, list[Problem]]:
     """A plan from an answer, repaired as far as possible, and its problems.
 
-    Its goal is the requested one, whatever the model wrote, and the caller's input takes precedence.
+    Its goal is the requested one and its input the caller's, whatever the model wrote.
     """
     from saga_engine.plan.model import load_plan
     from saga_engine.plan.salvage import all_problems
@@ -46,7 +47,8 @@ def review_plan(
 
     def check_rest(plan: Plan) -> list[Problem]:
         mended = move_pivot_last(plan, offer, []) is not plan  # once the form is correct, the engine repairs this
-        return [problem for problem in offer.check(plan) if not (mended and problem.code == "pivot-not-last")]
+        found = [problem for problem in offer.check(plan) if not (mended and problem.code == "pivot-not-last")]
+        return _with_rules(found, plan, offer, request)
 
     form = mend_form(data, offer, notes)
     own = form.get("input")
@@ -56,19 +58,22 @@ def review_plan(
     else:
         form.pop("assumptions", None)
     form = {"goal": request.goal, **{name: value for name, value in form.items() if name not in ("goal", "input")}}
-    merged = {**(own if isinstance(own, dict) else {}), **request.input}
-    if merged:
-        form["input"] = merged
+    unknown = [name for name in (own if isinstance(own, dict) else {}) if name not in request.input]
+    if unknown:
+        names = ", ".join(cut(name, 40) for name in unknown[:8])
+        notes.append(f"the input has no {names}: it was removed; values that the goal gives are written into params")
+    if request.input:
+        form["input"] = dict(request.input)
     if request.on_failure:
         form["on_failure"] = request.on_failure
     try:
         plan = load_plan(form)
     except PlanInvalid as error:
-        return None, all_problems(error, form, check_rest)
+        return None, for_models(all_problems(error, form, check_rest), offer.may_use)
     plan = move_irreversible_last(move_pivot_last(plan, offer, notes), offer, notes)
     # What is checked is what is accepted, with its undos named.
     plan = name_undos(plan, offer)
-    problems = _with_rules(offer.check(plan), plan, offer, request)
+    problems = for_models(_with_rules(offer.check(plan), plan, offer, request), offer.may_use)
     return plan, _as_written(problems, plan, form)
 
 
@@ -125,7 +130,8 @@ def with_rules(found: list[Problem], steps: _Steps, offer: Offer, request: Plann
     from saga_engine.planner.model_rules import steps_as_plan
 
     plan = steps_as_plan(steps, request)
-    return found if plan is None else _with_rules(found, plan, offer, request)
+    whole = found if plan is None else _with_rules(found, plan, offer, request)
+    return for_models(whole, offer.may_use, whole_plan=False)
 
 
 def _with_rules(found: list[Problem], plan: Plan, offer: Offer, request: PlannerRequest) -> list[Problem]:

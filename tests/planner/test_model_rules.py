@@ -111,7 +111,7 @@ async def test_inside_a_text_as_well(text: str) -> None:
         (port("vm-123"), "value-invented", "params.vm_id"),
         (port("vm_id"), "value-invented", "params.vm_id"),
         (port("1f0a5c6e-7d3b-4c2a-9f1e-0a1b2c3d4e5f"), "value-invented", "params.vm_id"),
-        (port("$input.machine"), "value-invented", "params.vm_id"),
+        (port("$input.machine"), "binding-input-missing", "params.vm_id"),
         (step("port", "list_ports", {"vm_id": "i-0abc12345"}), "value-invented", "params.vm_id"),
         (port("$output.step_vm.id"), "binding-path-absent", "params.vm_id"),
         (port("$output.step_vm.vm_id", kind="retriable"), "undo-switched-off", "kind"),

@@ -375,3 +375,16 @@ async def test_one_round_is_spent_on_a_plan_that_would_leave_something(answer: s
         asked = prompting.prompt_for(planner.asked[1], "text")
         assert asked.label == f"{load_prompt('propose').label} improve@1"
         assert "effect-left" in asked.question
+
+
+async def test_no_round_is_spent_where_nothing_can_be_better() -> None:
+    """Two effects that the goal accepts, behind all that can be undone: the rule of the pivot leaves them, not the plan."""
+    first = step("post", "mail.send", {"to": "a@b.example", "text": "one"}, kind="irreversible")
+    more = {**first, "step_id": "more", "params": {"to": "a@b.example", "text": "two"}}
+    planner = Scripted({"steps": [HOTEL, first, more]}, GoalImpossible("asked again"))
+    planned = await Planning(planner, PlannerSettings(may_use=("irreversible",))).plan(GOAL, specs(), catalog=SHOP)
+    assert planned.review["simulation"]["left"] > 0
+    assert len(planner.asked) == 1
+    early = Scripted({"steps": [first, HOTEL, more]}, {"steps": [HOTEL, first, more]})
+    await Planning(early, PlannerSettings(may_use=("irreversible",))).plan(GOAL, specs(), catalog=SHOP)
+    assert len(early.asked) == 2, "here another order leaves less"
