@@ -75,7 +75,7 @@ def test_the_chinese_page_names_the_same(name: str) -> None:
     assert commands(DOCS / f"{name}.zh.md") == commands(DOCS / f"{name}.md")
 
 
-@pytest.mark.parametrize("line", ["saga sow ID", "saga resume --al", "saga keys lst", "saga resolve ID"])
+@pytest.mark.parametrize("line", ["saga sow ID", "saga resume --al", "saga keys lst", "saga amend ID"])
 def test_a_command_that_does_not_exist_is_found(line: str) -> None:
     """A wrong name, a wrong option, a wrong name in a group, a missing argument."""
     with pytest.raises(Exception, match=r"(?i)no command|no such option|missing parameter"):

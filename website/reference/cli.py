@@ -13,7 +13,8 @@ from saga_engine.cli import app, exit_codes
 from website.reference.markdown import cell, code, head, marked, prose, table
 
 _ABOUT = """Every command of `saga`, with all its arguments and options, as `--help` prints them.
-[The command line](../cli.md) has what only prose can say: how commands work together, the settings, the JSON."""
+[The command line](../cli.md) has the commands at a glance, and [commands in detail](../commands.md) what the help does
+not say, with the JSON of each."""
 
 
 def page() -> str:
