@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from saga_engine import PlanInvalid
+from saga_engine.plan import parser
 from tests.children import DONE, STUCK, booking, opened, plan
 
 
@@ -124,3 +125,17 @@ async def test_a_check_leaves_templates_to_the_submission(url: str) -> None:
         assert [problem.code for problem in engine.check(plan(of("trip"), {"step_id": 2, "tool": "nope"}))] == [
             "tool-unknown"
         ]
+
+
+@pytest.mark.parametrize(("steps", "reads"), [([{"step_id": 1, "tool": "book", "params": {"n": 1}}], 1), ([], 2)])
+async def test_a_plan_as_a_dict_is_read_once(
+    url: str, monkeypatch: pytest.MonkeyPatch, steps: list[dict[str, Any]], reads: int
+) -> None:
+    """It is read before that only where a child of it may be a template."""
+    seen: list[Any] = []
+    genuine = parser._from_mapping
+    monkeypatch.setattr(parser, "_from_mapping", lambda source: seen.append(source) or genuine(source))
+    child = {"step_id": "kid", "saga": {"plan": {"steps": [{"step_id": 1, "tool": "book", "params": {"n": 2}}]}}}
+    async with opened(url) as engine:
+        await engine.run({"steps": steps or [child]}, saga_id="s")
+    assert len(seen) == reads

@@ -60,7 +60,7 @@ async def with_templates(source: Plan | Source, get: _Get, *, within: str = "") 
     ``within``: the name under which the plan is about to be stored; it cannot contain its own latest version. A plan
     that cannot be read is returned as it is. Raises ``PlanInvalid``.
     """
-    if isinstance(source, Plan) and b'"saga"' not in source.json_bytes:
+    if (isinstance(source, Plan) and b'"saga"' not in source.json_bytes) or _calls_tools_only(source):
         return source
     read = partial(msgspec.json.decode, source.json_bytes) if isinstance(source, Plan) else partial(read_source, source)
     try:
@@ -74,6 +74,12 @@ async def with_templates(source: Plan | Source, get: _Get, *, within: str = "") 
     if not expansion.count:
         return source
     return await beside(partial(load_plan, made), made) if isinstance(source, Plan) else made
+
+
+def _calls_tools_only(source: Plan | Source) -> bool:
+    """Whether a plan as a dict has no child, as far as that can be seen without reading it."""
+    steps = source.get("steps") if isinstance(source, dict) else None
+    return isinstance(steps, list) and all(type(step) is dict and KIND not in step for step in steps)
 
 
 class _Expansion:

@@ -22,7 +22,7 @@ from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.step_bodies import Ask, Child, Late, Model, Seconds, Until, Values, Wait, finite, listed
-from saga_engine.plan.values import cut, digest, plain
+from saga_engine.plan.values import cut, digest_of_json, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,7 +280,7 @@ class Plan(Model, frozen=True):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON, in hex; independent of the order of keys."""
-        return digest(self.model_dump(exclude_unset=True))
+        return digest_of_json(self.json_bytes)
 
 
 _NESTED: dict[str, type[Model]] = {
@@ -423,8 +423,8 @@ def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
         message = f"it names {len(waits)} steps, but a plan has at most {limits.MAX_STEPS}"
         problems.add("limit-steps", (*path, "depends_on"), message, "name each step once")
         found = True
-    for name in _NESTED:
-        below = data.get(name)
+    for name in data.keys() & _NESTED.keys():
+        below = data[name]
         for index, each in enumerate(below[: limits.MAX_FALLBACKS] if isinstance(below, list) else ()):
             found = _oversized(each, (*path, name, index), problems) or found
         found = _oversized(below, (*path, name), problems) or found

@@ -170,13 +170,14 @@ def _from_mapping(source: Mapping[str, Any]) -> dict[str, Any]:
     stack: list[Any] = [data]
     while stack:
         value = stack.pop()
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str:
             size += len(value)
-        elif isinstance(value, dict):
+        elif kind is dict:
             size += sum(map(len, value))
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
+            stack += value.values()
+        elif kind is list:
+            stack += value
     _check_size(size)
     return data
 

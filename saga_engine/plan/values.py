@@ -28,7 +28,8 @@ _INT_MIN = -(2**63)
 _INT_END = 2**64
 #: A tree of dicts and lists no wider and no deeper than this is checked in place; other values take the slow path.
 _SMALL = 32
-_SHALLOW = 3
+_SHALLOW = 8
+_FEW = 1_000
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -97,6 +98,8 @@ def _nodes(value: dict[Any, Any] | list[Any], below: int) -> int:
             if inner < 0:
                 return -1
             found += inner
+            if found > _FEW:  # the same few lists may stand in each other again and again
+                return -1
         elif item is not None and kind is not bool:
             return -1
     return found
@@ -280,6 +283,11 @@ def count_values(value: Any, most: int) -> int:
 def canonical(value: Any) -> bytes:
     """The one JSON text of a value: keys sorted, no spaces, UTF-8. Raises ``ValueNotJson``."""
     return _encoder.encode(plain(value))
+
+
+def digest_of_json(data: bytes) -> str:
+    """``digest`` of the value that this JSON, which is the engine's own, says."""
+    return hashlib.sha256(_encoder.encode(msgspec.json.decode(data))).hexdigest()
 
 
 def digest(value: Any) -> str:

@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_engine.errors import ValueNotJson
-from saga_engine.plan.values import canonical, cut, digest, json_path, plain, printable
+from saga_engine.plan import values
+from saga_engine.plan.values import canonical, cut, digest, digest_of_json, json_path, plain, printable
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 leaves = (
@@ -280,3 +281,22 @@ def test_a_path_is_readable_and_bounded() -> None:
     """Plain names stand with a dot, others in quotes, long ones are cut."""
     assert json_path(["steps", 0, "a b", "it's"]) == "$.steps[0]['a b'][\"it's\"]"
     assert len(json_path(["k" * 10_000])) < 100
+
+
+def test_lists_that_stand_in_each_other_again_and_again_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same few containers may hold each other: no more of them are looked at than a value may have."""
+    value: Any = ["x"] * 30
+    for _ in range(6):
+        value = [value] * 30
+    looks = []
+    genuine = values._nodes
+    monkeypatch.setattr(values, "_nodes", lambda each, below: looks.append(1) or genuine(each, below))
+    with pytest.raises(ValueNotJson, match="more than"):
+        plain({"v": value})
+    assert 5 < len(looks) < 100
+
+
+@given(given_=st.dictionaries(texts, st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_leaves=10)))
+def test_the_digest_of_json_is_that_of_its_value(given_: dict[str, Any]) -> None:
+    """A plan is digested from its own text."""
+    assert digest_of_json(msgspec.json.encode(given_)) == digest(given_)
