@@ -58,9 +58,9 @@ def airline_api(flight: str, date: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("found", "answer", "booked"), [("3", "CA3 for 90", "CA3"), ("2", "", "CA1"), ("0", "", "")])
 async def test_a_person_chooses_among_the_items_of_an_earlier_output(found: str, answer: str, booked: str) -> None:
-    """The plan of docs/plan-format.md: one candidate is taken, of several a person takes one, and none is a failure."""
+    """The plan of docs/plan-steps.md: one candidate is taken, of several a person takes one, and none is a failure."""
     ORDER.clear()
-    page = (Path(__file__).parents[1] / "docs" / "plan-format.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "plan-steps.md").read_text(encoding="utf-8")
     (plan,) = re.findall(r"^### Choosing.*?^```json plan\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     async with Coordinator.open("memory://", tools=[search, airline_api, release]) as engine:
         done = await engine.run(plan.replace("flights to Paris", found), saga_id="one")

@@ -76,7 +76,7 @@ def sample_ask(body: Mapping[str, Any]) -> dict[str, Any]:
 def check_ask(problems: Problems, body: Mapping[str, Any], template: Template, path: Path) -> None:
     """The problems of an ``ask`` at ``path`` that its bindings leave visible; the rest is found when it asks."""
     bound = {place.path[1] for place in template.places if len(place.path) > 1}  # below the word "ask"
-    hint = "see 'Asking a person' in docs/plan-format.md"
+    hint = "see 'Asking a person' in docs/plan-steps.md"
     options, schema, then = body.get("options"), body.get("schema"), body.get("on_timeout", "fail")
     for place in template.places:
         if place.source == "secret":

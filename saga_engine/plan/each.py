@@ -293,7 +293,7 @@ def check_each(made: Draft, step: CompiledStep) -> None:
     elif given.collect and step.failed_when is not None and step.kind != "read" and step.index not in made.guessed:
         wrong = f"step {step.key} cannot go on after 'failed_when': the effect of that item has to be undone"
     if wrong:
-        made.problems.add("each-invalid", path, wrong, "see 'each' in docs/plan-format.md")
+        made.problems.add("each-invalid", path, wrong, "see 'Lists' in docs/plan-steps.md")
 
 
 def types_in(schema: dict[str, Any] | None, place: Place, *, collect: bool) -> frozenset[str] | str | None:

@@ -123,7 +123,7 @@ def check_late(problems: Problems, params: Params, path: Path) -> None:
 def check_wait(problems: Problems, body: Mapping[str, Any], template: Template, path: Path) -> None:
     """The problems of a ``wait`` at ``path`` that its bindings leave visible; the rest is found when it begins."""
     bound = {place.path[1:] for place in template.places}
-    hint = "see 'Waiting for an event' in docs/plan-format.md"
+    hint = "see 'Waiting for an event' in docs/plan-steps.md"
 
     def add(place: Path, message: str) -> None:
         problems.add("wait-invalid", (*path, *place), message, hint)

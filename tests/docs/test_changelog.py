@@ -34,7 +34,8 @@ PLACES = ("docs", "deploy", "examples", "tests", "benchmarks", "requirements")
 def source() -> str:
     """The package's text, its modules' names, and the page of the plans: any other name stands in one of them."""
     files = [path for path in (ROOT / "saga_engine").rglob("*") if path.suffix in (".py", ".lua", ".toml", ".js")]
-    texts = [path.read_text(encoding="utf-8") for path in [*files, ROOT / "docs" / "plan-format.md"]]
+    pages = [*(ROOT / "docs").glob("plan-*[a-z].md")]
+    texts = [path.read_text(encoding="utf-8") for path in [*files, *pages]]
     return "\n".join([*texts, *(path.stem for path in files)])
 
 

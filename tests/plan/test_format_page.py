@@ -19,7 +19,10 @@ from saga_engine.plan.step_bodies import Ask, OtherAnswer
 from tests.plan.catalog import TRAVEL
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "plan-format.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("plan-format", "plan-steps", "plan-problems")
+)
 _ROW = r"^\| `([a-z-]+)`(?:, `[a-z-]+`)* \|"
 PLANS = re.findall(r"^```json plan\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
