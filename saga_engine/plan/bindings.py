@@ -3,8 +3,9 @@
 If a whole text is a binding, the value replaces it and keeps its type. Inside a longer text a binding stands in braces
 and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind, in an undo ``$before``, over a
 list ``$item`` and ``$index``, and in ``finally`` ``$end``; an additional dollar in front makes a literal. Keys of
-objects are never bindings, but the object ``{"$first": [a, b, …]}`` stands for the first of its values that there is:
-the output of a step that was skipped is none, and neither is a path that matches nothing. A bound value is data: the
+objects are never bindings, but the object ``{"$first": [a, b, …]}`` stands for the first of its values that there is
+(the output of a step that was skipped is none, and neither is a path that matches nothing), and ``{"$compute": …}`` for
+the result of a computation. A bound value is data: the
 engine never searches it for bindings or secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
 """
 
@@ -51,6 +52,8 @@ _FORMS = {
 }
 #: The key of an object that stands for the first of its values that there is.
 FIRST: Final = "$first"
+#: The key of an object that stands for the result of a computation.
+COMPUTE: Final = "$compute"
 #: The fields of ``$end``: how the saga ended, for the steps of ``finally``.
 END_FIELDS: Final = ("status", "reason", "error", "clean", "compensated", "left")
 _encode = msgspec.json.Encoder().encode
@@ -65,7 +68,8 @@ def starts_binding(text: str) -> bool:
 class Place(NamedTuple):
     """The place of a binding in the params, and what it names (``step`` is a step's key).
 
-    ``optional``: another value takes its place if it has none.
+    ``optional``: another value takes its place if it has none. ``computed``: it is an operand of a computation, whose
+    result stands at ``path``.
     """
 
     path: Path
@@ -75,6 +79,7 @@ class Place(NamedTuple):
     embedded: bool
     text: str
     optional: bool = False
+    computed: bool = False
 
 
 class Node(Protocol):
@@ -416,6 +421,8 @@ class Binder:
         if isinstance(value, dict):
             if FIRST in value:
                 return self._first(value, own, base, path, places)
+            if COMPUTE in value:
+                return self._computed(value, own, base, path, places)
             return self._object(value, own, base, path, places)
         if isinstance(value, list):
             nodes = {}
@@ -451,6 +458,15 @@ class Binder:
             place._replace(path=path, optional=place.optional or place.path[: len(last)] != last) for place in inner
         ]
         return _First(raw, [node for node in nodes if node is not None], values[-1:] if nodes[-1] is None else [])
+
+    def _computed(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
+        from saga_engine.plan.compute import inline  # it compiles with this module
+
+        item = self.item
+        node, bound = inline(self, raw, own, (*base, *path), item=item)
+        self.item = item
+        places += [place._replace(path=path, computed=True) for place in bound]
+        return node
 
     def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
         if self._count > MAX_BINDINGS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saga_engine.plan import graph, jsonpath, schema_types
-from saga_engine.plan.bindings import Template, starts_binding
+from saga_engine.plan.bindings import COMPUTE, Template, starts_binding
 from saga_engine.plan.builtin_steps import check_builtin
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.draft import CheckedParams
@@ -14,6 +14,7 @@ from saga_engine.plan.effort import spend
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.kinds import check_kind, check_pivot
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
+from saga_engine.plan.misplaced import misplaced_operations
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import Problems, known_names
 from saga_engine.plan.step_options import check_options
@@ -326,11 +327,17 @@ def _check_params(made: Draft, spec: ToolSpec, params: Params, base: Path) -> No
     if any(place.source == "input" for place in params.places):
         made.checked.append(CheckedParams(spec, params, base))
     unknown = {place.path: place for place in params.places if not _known(made, place)}
+    misplaced = list(misplaced_operations(spec, params.raw))
+    for path, name in misplaced:
+        message = f"'{name}' is an operation, and would be sent to {printable(spec.name, 80)} as an object"
+        hint = f'a computation in params stands in {{"{COMPUTE}": {{"{name}": …}}}}'
+        made.problems.add("compute-misplaced", (*base, *path), message, hint)
+    unsure = {*unknown, *(path for path, _ in misplaced)}
     found = spec.check_params(params.sample(made.input))
     if found:
-        above = {path[:length] for path in unknown for length in range(len(path))}
+        above = {path[:length] for path in unsure for length in range(len(path))}
         for path, message in found:
-            if any(path[:length] in unknown for length in range(len(path) + 1)):
+            if any(path[:length] in unsure for length in range(len(path) + 1)):
                 continue
             # The fault may be in a value that is not known yet; the call itself is checked again.
             if path in above and schema_types.checks_whole(spec.input_schema, path):
@@ -341,13 +348,14 @@ def _check_params(made: Draft, spec: ToolSpec, params: Params, base: Path) -> No
             names = list(schema_types.properties(spec.input_schema))
             hint = known_names(names, f"params of {printable(spec.name, 80)}") if names else ""
             made.problems.add("params-invalid", (*base, *path), printable(message, 300), hint)
-    for place in unknown.values():
+    computed = [place for place in params.places if place.computed]
+    for place in [*computed, *(each for each in unknown.values() if not each.computed)]:
         _check_type(made, spec, place, base)
 
 
 def _known(made: Draft, place: Place) -> bool:
     """Whether the plan's input alone determines the value of a whole param."""
-    if place.source != "input" or place.embedded or place.tail is None:
+    if place.source != "input" or place.embedded or place.computed or place.tail is None:
         return False
     try:
         jsonpath.find(made.input, place.tail)
@@ -361,7 +369,7 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
     brings = _output_types(made, place, path) if place.source == "output" else None
     if place.embedded or place.source in {"saga", "key", "secret"}:
         brings = frozenset({"string"})
-    if brings is None:
+    if brings is None or place.computed:
         return
     node = schema_types.locate(spec.input_schema, place.path)
     wants = None if isinstance(node, schema_types.Absent) else schema_types.types(spec.input_schema, node)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import dates, decimals
 from saga_engine.plan.amounts import amount
-from saga_engine.plan.bindings import FIRST, Template
+from saga_engine.plan.bindings import COMPUTE, FIRST, Template
 from saga_engine.plan.conditions import Condition, ConditionReader
 from saga_engine.plan.decimals import NotComputable, Number
 from saga_engine.plan.limits import MAX_TEXT_CHARS
@@ -44,13 +44,23 @@ _MAX_NAME_CHARS: Final = 60
 class Run:
     """One computation: a scope that also knows which item of a list is being visited."""
 
-    __slots__ = ("_left", "_scope", "index", "item")
+    __slots__ = ("_at", "_left", "_scope")
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._left = MAX_VISITS
-        self.item: Any = None
-        self.index = 0
+        #: The item that is visited, and its position; before any, that of the scope.
+        self._at: tuple[Any, int] | None = None
+
+    @property
+    def item(self) -> Any:
+        """The item of the list that is visited."""
+        return self._scope.item if self._at is None else self._at[0]
+
+    @property
+    def index(self) -> int:
+        """Its position, from 0."""
+        return self._scope.index if self._at is None else self._at[1]
 
     @property
     def saga_id(self) -> str:
@@ -93,16 +103,16 @@ class Run:
             raise NotComputable("a list is expected")
         if len(items) > MAX_ITEMS:
             raise NotComputable(f"a list has more than {MAX_ITEMS} items")
-        outer = self.item, self.index
+        outer = self._at
         try:
             for at, item in enumerate(items):
                 self._left -= 1
                 if self._left < 0:
                     raise NotComputable(f"it visits more than {MAX_VISITS} items")
-                self.item, self.index = item, at
+                self._at = item, at
                 yield item
         finally:
-            self.item, self.index = outer
+            self._at = outer
 
 
 #: Gives the value of an expression. Raises ``NotComputable`` and ``BindingUnresolved``.
@@ -137,6 +147,8 @@ class ComputeReader:
         if isinstance(raw, list):
             parts = [self.read(each, (*path, at), depth=depth + 1, item=item) for at, each in enumerate(raw)]
             return lambda run: [get(run) for get in parts]
+        if isinstance(raw, dict) and raw.keys() == {COMPUTE}:
+            return self.read(raw[COMPUTE], (*path, COMPUTE), depth=depth + 1, item=item)
         if isinstance(raw, dict) and FIRST not in raw and raw.keys() != {"value"}:
             return self._operation(raw, path, depth, item=item)
         value = raw["value"] if isinstance(raw, dict) and FIRST not in raw else raw
@@ -250,6 +262,76 @@ def computation(binder: Binder, problems: Problems, body: dict[str, Any], own: s
     return Computation(body, places, get)
 
 
+def inline(
+    binder: Binder, raw: dict[str, Any], own: str, path: Path, *, item: bool
+) -> tuple[Inline | None, list[Place]]:
+    """A computation that stands in params, and what it binds; None: it has a problem.
+
+    ``item``: the params are resolved for each item of a list.
+    """
+    before = binder.problems.count
+    if len(raw) != 1:
+        hint = f'write {{"{COMPUTE}": {{"add": [1, 2]}}}}'
+        binder.problems.add("compute-invalid", path, f"'{COMPUTE}' stands alone in its object", hint)
+        return None, []
+    reader = ComputeReader(binder, binder.problems, own)
+    made = Inline(raw, reader.read(raw[COMPUTE], (*path, COMPUTE), item=item), constant=not reader.bound)
+    if binder.problems.count == before and not reader.bound:
+        try:
+            made.get(_NOTHING)
+        except BindingUnresolved as error:
+            binder.problems.add("compute-invalid", path, error.message, "")
+    return (made, reader.bound) if binder.problems.count == before else (None, [])
+
+
+class Inline:
+    """The result of a computation, as a part of params (:class:`saga_engine.plan.bindings.Node`)."""
+
+    __slots__ = ("_constant", "_get", "_raw")
+
+    def __init__(self, raw: dict[str, Any], get: Get, *, constant: bool) -> None:
+        self._raw = raw
+        self._get = get
+        self._constant = constant
+
+    def get(self, scope: Scope) -> Any:
+        """The result. Raises ``BindingUnresolved``, also for operands that have none."""
+        try:
+            return self._get(Run(scope))
+        except NotComputable as error:
+            raise BindingUnresolved(f"the computation has no result: {error}") from error
+
+    def sample(self, inputs: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """The result, if it binds nothing."""
+        return self.get(_NOTHING) if self._constant else self._raw
+
+
+class _Nothing:
+    """The scope of a computation that binds nothing."""
+
+    saga_id = ""
+    item: Any = None
+    index = 0
+    input: Mapping[str, Any] = {}
+    end: Mapping[str, Any] = {}
+
+    def output(self, step_key: str) -> Any:
+        raise AssertionError(step_key)
+
+    params = before = key = secret = output
+
+
+_NOTHING: Final = _Nothing()
+
+
+def is_operation(value: Any) -> str:
+    """The name of the operation that an object has the form of; empty: of none."""
+    if not isinstance(value, dict):
+        return ""
+    names = [name for name in value if name in OPERATIONS]
+    return names[0] if len(names) == 1 and value.keys() <= {names[0], *OPERATIONS[names[0]][1]} else ""
+
+
 def _never(run: Run) -> Any:  # noqa: ARG001
     raise AssertionError("an expression with a problem is never evaluated")
 
@@ -267,6 +349,23 @@ def _arithmetic(compute: Callable[[list[Number]], Number], count: int = 0) -> Ca
         return lambda run: compute(_numbers(gets, run)).plain()
 
     return build
+
+
+def _subtract(reader: ComputeReader, at: _At) -> Get:
+    """Of numbers; of dates it gives the days between them, and of a date and a duration the date before."""
+    one, other = reader.operands(at, 2)
+
+    def get(run: Run) -> Any:
+        start, by = one(run), other(run)
+        if not isinstance(start, str) or amount(start) is not None:
+            return decimals.subtract(decimals.number(start), decimals.number(by)).plain()
+        day = dates.moment(start)
+        if isinstance(by, str) and by.removeprefix("-").startswith("P"):
+            months, rest = dates.duration(by)
+            return dates.written(dates.later(day, dates.Duration(-months, -rest)))
+        return dates.days_between(dates.moment(by), day)
+
+    return get
 
 
 def _divide(reader: ComputeReader, at: _At) -> Get:
@@ -416,7 +515,7 @@ def _holds(condition: Condition, run: Run) -> bool:
 #: What builds each operation, and its options.
 OPERATIONS: Final[Mapping[str, tuple[Callable[[ComputeReader, _At], Get], frozenset[str]]]] = {
     "add": (_arithmetic(decimals.add), frozenset()),
-    "subtract": (_arithmetic(lambda found: decimals.subtract(*found), 2), frozenset()),
+    "subtract": (_subtract, frozenset()),
     "multiply": (_arithmetic(decimals.multiply), frozenset()),
     "divide": (_divide, frozenset({"places", "mode"})),
     "percent": (_arithmetic(lambda found: decimals.percent(*found), 2), frozenset()),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import compute, jsonpath
-from saga_engine.plan.bindings import FIRST, Template, starts_binding
+from saga_engine.plan.bindings import COMPUTE, FIRST, Template, starts_binding
 from saga_engine.plan.compiled import Item
 from saga_engine.plan.each import ItemScope
 from saga_engine.plan.values import json_path
@@ -120,6 +120,10 @@ class ParamValues:
             for found, field in self._bound(value, items, depth):
                 for each in self._at(found, (), name if field is None else field, items, depth + 1):
                     # What is bound stands elsewhere: the problem is where it becomes the param.
+                    yield each._replace(path=path)
+        elif isinstance(value, Mapping) and COMPUTE in value:
+            for operand in _operands(value[COMPUTE], ()):
+                for each in self._at(operand, (), name, items, depth + 1):
                     yield each._replace(path=path)
         elif isinstance(value, Mapping) and FIRST in value:
             many = value[FIRST] if isinstance(value[FIRST], list) else []

@@ -28,6 +28,7 @@ CODES = frozenset(
         "binding-unknown-step",
         "builtin-invalid",
         "compute-invalid",
+        "compute-misplaced",
         "condition-invalid",
         "depends-on-unknown",
         "each-invalid",

@@ -306,7 +306,8 @@ def _rollback(
 
 def _params(params: Params, unmade: set[tuple[str, str]]) -> Params:
     unread = any((key, tail.text) in unmade for key, tail in _bound_to(params))
-    return _Unread(params) if unread or any(place.source == "item" for place in _places(params)) else params
+    unknown = any(place.source == "item" or place.computed for place in _places(params))
+    return _Unread(params) if unread or unknown else params
 
 
 def _lenient(spec: ToolSpec | None) -> ToolSpec | None:

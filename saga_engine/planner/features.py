@@ -57,7 +57,8 @@ FEATURES: Final[dict[str, Feature]] = {
         "exact computations",
         "`compute`, in place of `tool`: one operation; its result is the output, bound as `$output.step_ID`. Its "
         "operands are numbers, texts, bindings, lists or operations; an object that is data stands in "
-        f'`{{"value": …}}`. Operations: {_OPERATIONS}.',
+        f'`{{"value": …}}`. In `params` and conditions it stands as `{{"$compute": OPERATION}}`, also with `$item`. '
+        f"Operations: {_OPERATIONS}.",
         '{"steps": [{"step_id": "offers", "tool": "couriers.search", "params": {"day": "$input.day"}}, '
         '{"step_id": "best", "compute": {"pick": {"sort": "$output.step_offers.items", "by": "$item.price"}, '
         '"where": [{"value": "$item.price", "op": "<=", "to": 30}]}}, {"step_id": "price", "compute": {"round": '

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan import graph
 from saga_engine.plan.compiler import checked_draft
+from saga_engine.plan.misplaced import with_computations
 from saga_engine.plan.values import cut
 from saga_engine.planner.features import feature_fields
 
@@ -54,6 +55,7 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
             spec = catalog.spec(step["tool"])
             if spec is not None:
                 _mend_undo(step, spec, catalog, notes)
+                _mend_operations(step, spec, notes)
     return {**data, "steps": steps}
 
 
@@ -143,6 +145,15 @@ def _mend_undo(step: dict[str, Any], spec: ToolSpec, catalog: ToolCatalog, notes
     if _says_nothing(rollback, spec.undo, catalog):
         del step["rollback"]
         _tell(notes, f"{which}: its rollback made no sense, so the registered undo {spec.undo} is used")
+
+
+def _mend_operations(step: dict[str, Any], spec: ToolSpec, notes: list[str]) -> None:
+    """Put operations that stand in params as they are into the form in which they are evaluated there."""
+    if isinstance(step.get("params"), dict):
+        step["params"], places = with_computations(spec, step["params"])
+        if places:
+            which = f"step {cut(step.get('step_id', '?'), 80)}"
+            _tell(notes, f'{which}: operations in params are written as {{"$compute": …}}: {", ".join(places)[:200]}')
 
 
 def _says_nothing(rollback: Any, undo: str, catalog: ToolCatalog) -> bool:

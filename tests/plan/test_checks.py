@@ -78,6 +78,11 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("kind-contradiction", [{**ANY, "on_error": "continue", "failed_when": [OWN]}], "$.steps[0].failed_when"),
     ("compute-invalid", [{"compute": {"plus": [1, 2]}}], "$.steps[0].compute"),
     ("compute-invalid", [{"compute": {"add": [1, "$secret.PIN"]}}], "$.steps[0].compute.add[1]"),
+    (
+        "compute-misplaced",
+        [{"tool": "tweet", "params": {"text": {"join": ["a", "b"]}}, "kind": "pivot"}],
+        "$.steps[0].params.text",
+    ),
     ("condition-invalid", [ANY, LINES], "$.steps[1].compute.where[0].op"),
     ("binding-not-before", [{"compute": {"add": ["$output.step_2.n", 1]}}, ANY], "$.steps[0].compute.add[0]"),
     ("binding-path-absent", [FLIGHT, {"compute": {"add": [1, "$output.step_1.id"]}}], "$.steps[1].compute.add[1]"),

@@ -10,8 +10,8 @@ from saga_engine.errors import PlannerFailed
 from saga_engine.planner.planning import Planning
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.testing.scripted import ScriptedPlanner
+from tests.planner.refunds import GET, REFUND, RESERVE, SHOP, compared
 from tests.planner.scenes import step
-from tests.planner.test_misuse import GET, REFUND, RESERVE, SHOP, compared
 
 OTHER = step("other", "bank.refnd", {"amount": 1})
 

@@ -11,30 +11,8 @@ from saga_engine.planner.planning import Planning
 from saga_engine.planner.review_rows import review_rows
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.testing.scripted import ScriptedPlanner
-from tests.plan.catalog import NUMBER, TEXT, Catalog, closed, declare
+from tests.planner.refunds import AGREED, ALL, GET, GOAL, REFUND, REFUSED, RESERVE, SHOP, compared
 from tests.planner.scenes import step
-
-ITEM = closed(["sku", "price"], sku=TEXT, price={"type": "number"})
-ORDER = closed(
-    ["state", "lines", "day"],
-    state={"type": "string", "enum": ["open", "paid"]},
-    lines={"type": "array", "items": ITEM},
-    day=TEXT,
-)
-SHOP = Catalog(
-    declare("orders.get", closed(["order"], order=TEXT), effect="read", output_schema=ORDER),
-    declare("stock.reserve", closed(["sku"], sku=TEXT), undo="stock.release", output_schema=closed(["id"], id=TEXT)),
-    declare("stock.release", closed(["id"], id=TEXT), tolerates_absence=True),
-    declare("bank.refund", closed(["amount"], amount=NUMBER)),
-    declare("mail.send", closed(["to", "text"], to=TEXT, text=TEXT)),
-)
-GOAL = "Refund order o-7 if the customer agrees, and tell a@b.example."
-ALL = ("ask", "wait", "sleep", "on_error", "irreversible", "each", "finally")
-GET = step("get", "orders.get", {"order": "o-7"})
-RESERVE = step("keep", "stock.reserve", {"sku": "o-7"})
-REFUND = step("refund", "bank.refund", {"amount": 5}, kind="pivot")
-REFUSED = [{"value": "$output.step_sure.answer", "op": "==", "to": "no"}]
-AGREED = [{"value": "$output.step_sure.answer", "op": "==", "to": "yes"}]
 
 
 def sure(options: Any = ("yes", "no"), *, fails: bool = True, **others: Any) -> dict[str, Any]:
@@ -44,10 +22,6 @@ def sure(options: Any = ("yes", "no"), *, fails: bool = True, **others: Any) -> 
 
 def wait(**others: Any) -> dict[str, Any]:
     return {"step_id": "paid", "wait": {"event": "paid", "key": "o-7", **others}}
-
-
-def compared(value: Any, to: Any, op: str = "==") -> list[dict[str, Any]]:
-    return [{"value": value, "op": op, "to": to}]
 
 
 async def planned(*steps: dict[str, Any], **others: Any) -> Any:

@@ -87,6 +87,7 @@ def test_each_prompt_says_what_it_needs_and_where_it_comes_from(name: str) -> No
 
 #: What the journals of the world mean by each name and version. A changed text gets a new version and a new line.
 TEXTS = {
+    "propose@4": "8e97aa6968f05e94",
     "propose@3": "cab4ee90c0c0b529",
     "propose@2": "763d0529a0093c15",
     "repair@2": "707122ca33793ffd",
