@@ -380,11 +380,27 @@ class _Malformed(Exception):
         self.fault = fault
 
 
+class Inlining(Protocol):
+    """Compiles a computation that stands in params."""
+
+    def __call__(
+        self, binder: Binder, raw: dict[str, Any], own: str, path: Path, *, item: bool
+    ) -> tuple[Node | None, list[Place]]:
+        """What gives its result (None: it has a problem), and what it binds."""
+        ...
+
+
 class Binder:
     """Compiles the params of one plan and adds the problems of its bindings to ``problems``."""
 
-    def __init__(self, keys: Mapping[str, int], problems: Problems, *, end: bool = False) -> None:
-        """``end``: the params are resolved at the end of the saga, so ``$end`` binds."""
+    def __init__(
+        self, keys: Mapping[str, int], problems: Problems, *, end: bool = False, inline: Inlining | None = None
+    ) -> None:
+        """``end``: the params are resolved at the end of the saga, so ``$end`` binds.
+
+        ``inline`` compiles the computations in params (``compute.inline``); without it they are objects like others.
+        """
+        self._inline = inline
         self._keys = keys
         self.problems = problems
         self._end = end
@@ -421,7 +437,7 @@ class Binder:
         if isinstance(value, dict):
             if FIRST in value:
                 return self._first(value, own, base, path, places)
-            if COMPUTE in value:
+            if COMPUTE in value and self._inline is not None:
                 return self._computed(value, own, base, path, places)
             return self._object(value, own, base, path, places)
         if isinstance(value, list):
@@ -460,10 +476,9 @@ class Binder:
         return _First(raw, [node for node in nodes if node is not None], values[-1:] if nodes[-1] is None else [])
 
     def _computed(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
-        from saga_engine.plan.compute import inline  # it compiles with this module
-
+        assert self._inline is not None
         item = self.item
-        node, bound = inline(self, raw, own, (*base, *path), item=item)
+        node, bound = self._inline(self, raw, own, (*base, *path), item=item)
         self.item = item
         places += [place._replace(path=path, computed=True) for place in bound]
         return node

@@ -16,7 +16,7 @@ from saga_engine.plan.builtin_steps import builtin_spec, tolerated
 from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child import OUTPUT, shown_body
 from saga_engine.plan.compiled import CompiledFallback, CompiledRead, CompiledRollback, CompiledStep, Serving
-from saga_engine.plan.compute import computation
+from saga_engine.plan.compute import computation, inline
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
@@ -205,7 +205,7 @@ class _Drafter:
         self._made = made
         self._end = end
         self._item = False  # whether what is compiled is resolved for each item of a list
-        self._binder = Binder(made.by_key, made.problems, end=end)
+        self._binder = Binder(made.by_key, made.problems, end=end, inline=inline)
         self._undos = undos
         self._reads = reads
         self._compensates = compensates
