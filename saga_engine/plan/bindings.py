@@ -23,7 +23,7 @@ from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
@@ -380,27 +380,19 @@ class _Malformed(Exception):
         self.fault = fault
 
 
-class Inlining(Protocol):
-    """Compiles a computation that stands in params."""
-
-    def __call__(
-        self, binder: Binder, raw: dict[str, Any], own: str, path: Path, *, item: bool
-    ) -> tuple[Node | None, list[Place]]:
-        """What gives its result (None: it has a problem), and what it binds."""
-        ...
-
-
 class Binder:
     """Compiles the params of one plan and adds the problems of its bindings to ``problems``."""
 
     def __init__(
-        self, keys: Mapping[str, int], problems: Problems, *, end: bool = False, inline: Inlining | None = None
+        self,
+        keys: Mapping[str, int],
+        problems: Problems,
+        *,
+        end: bool = False,
+        inline: Callable[..., Any] | None = None,
     ) -> None:
-        """``end``: the params are resolved at the end of the saga, so ``$end`` binds.
-
-        ``inline`` compiles the computations in params (``compute.inline``); without it they are objects like others.
-        """
-        self._inline = inline
+        """``end``: the params are resolved at its end, so ``$end`` binds. ``inline`` compiles computations in them."""
+        self._inline: Callable[..., Any] | None = inline
         self._keys = keys
         self.problems = problems
         self._end = end
@@ -478,6 +470,7 @@ class Binder:
     def _computed(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
         assert self._inline is not None
         item = self.item
+        node: Node | None
         node, bound = self._inline(self, raw, own, (*base, *path), item=item)
         self.item = item
         places += [place._replace(path=path, computed=True) for place in bound]

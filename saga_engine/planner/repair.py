@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan import graph
 from saga_engine.plan.compiler import checked_draft
-from saga_engine.plan.misplaced import with_computations
+from saga_engine.plan.step_options import with_computations
 from saga_engine.plan.values import cut
 from saga_engine.planner.features import feature_fields
 

@@ -8,8 +8,8 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.plan.compiler import check_plan
-from saga_engine.plan.misplaced import with_computations
 from saga_engine.plan.model import load_plan
+from saga_engine.plan.step_options import with_computations
 from tests.plan.catalog import TEXT, Catalog, closed, declare
 
 EVENTS = [{"id": "e1", "start": "2026-03-02", "price": "10.00"}, {"id": "e2", "start": "2026-03-31", "price": "7.50"}]
