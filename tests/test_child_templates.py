@@ -127,11 +127,11 @@ async def test_a_check_leaves_templates_to_the_submission(url: str) -> None:
         ]
 
 
-@pytest.mark.parametrize(("steps", "reads"), [([{"step_id": 1, "tool": "book", "params": {"n": 1}}], 1), ([], 2)])
+@pytest.mark.parametrize(("steps", "reads"), [([{"step_id": 1, "tool": "book", "params": {"n": 1}}], 1), ([], 3)])
 async def test_a_plan_as_a_dict_is_read_once(
     url: str, monkeypatch: pytest.MonkeyPatch, steps: list[dict[str, Any]], reads: int
 ) -> None:
-    """It is read before that only where a child of it may be a template."""
+    """It is read before that only where a child of it may be a template; the plan of a child is read for itself."""
     seen: list[Any] = []
     genuine = parser._from_mapping
     monkeypatch.setattr(parser, "_from_mapping", lambda source: seen.append(source) or genuine(source))
