@@ -65,7 +65,7 @@ def _differing(frame: Frame, differing: Sequence[Mapping[str, Any]]) -> Html | N
                 tag("code", None, str(group["digest"])),
                 " ",
                 [
-                    tag("span", {"class": "chip"}, words_of(str(one["owner"]))[:80])
+                    tag("span", {"class": "chip", "title": str(one["owner"])[:200]}, words_of(str(one["owner"]))[:80])
                     for one in group["processes"][:_MOST]
                 ],
             )
