@@ -150,6 +150,7 @@ ELSEWHERE: Final = (
     Row("ground/test_release.py", _BUILD),
     Row("ground/test_wheel.py", _BUILD),
     Row("ground/test_windows.py", _READS_ALL),
+    Row("guards/test_processes.py", _PROCESSES, "provably_dead"),
     Row("kill/test_cut_lines.py", _SAMPLE, "embedded-before-bare or embedded-after-keyed"),
     Row("kill/test_failover.py", _CLUSTERS),
     Row("kill/test_forks.py", _ONE_PLAN, "not killed_anywhere and not many_processes"),
@@ -212,6 +213,7 @@ ELSEWHERE: Final = (
     Row("stores/test_mail.py", "every order of senders and readers"),
     Row("stores/test_replicated.py", _CLUSTERS),
     Row("stores/test_sentinel.py", _CLUSTERS),
+    Row("telemetry/test_killed.py", _PROCESSES),
     Row("telemetry/test_prometheus.py", _FOREIGN),
     Row(
         "temporal",

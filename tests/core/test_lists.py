@@ -27,6 +27,7 @@ from saga_engine.plan.limits import MAX_ITEMS
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolSpec
+from tests import tiers
 from tests.core.cases import Catalog
 from tests.core.each_simulation import EachSimulation
 from tests.core.recording import lines_of
@@ -164,15 +165,16 @@ def test_a_simulation_has_two_items_for_a_list() -> None:
     assert [(one.status, one.standing) for one in refused] == [("COMPENSATED", ())]
 
 
+@pytest.mark.seeds
 def test_every_law_holds_for_lists() -> None:
     """With crashes, lost answers, people and added steps; the seeds complete, compensate and waive."""
     ends: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(tiers.examples(150)):
         dice = random.Random(seed)
         state = EachSimulation(dice, dice.choice([0.3, 0.6, 1.0])).run()
         ends[state.status] += 1
         ends["grew beside its lists"] += bool(state.lists and state.added)
-    assert all(ends[name] > 3 for name in (*SAGA_FINAL, "grew beside its lists")), ends
+    assert tiers.fewer() or all(ends[name] > 3 for name in (*SAGA_FINAL, "grew beside its lists")), ends
 
 
 @pytest.mark.parametrize("rules", [(), ("**.ref",), ("params", "output", "input", "error")])

@@ -25,6 +25,7 @@ from saga_engine.core.state_values import (
     Turning,
     Underway,
 )
+from tests import tiers
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 
@@ -53,6 +54,7 @@ def test_what_excludes_each_other_cannot_be_written_down(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Simulation, SessionSimulation])
+@pytest.mark.seeds
 def test_every_state_of_the_simulation_is_consistent(kind: type[Simulation], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the types leave open, no journal reaches: after each record of each saga all facts agree."""
     genuine, seen = evolving.evolve, 0
@@ -66,10 +68,10 @@ def test_every_state_of_the_simulation_is_consistent(kind: type[Simulation], mon
 
     for module in (evolving, machine):
         monkeypatch.setattr(module, "evolve", evolve)
-    for seed in range(120):
+    for seed in range(tiers.examples(120)):
         dice = random.Random(seed)
         kind(dice, dice.choice([0.3, 0.6, 1.0])).run()
-    assert seen > 2000
+    assert seen > tiers.examples(2000)
 
 
 def test_a_state_that_is_not_consistent_is_found() -> None:
