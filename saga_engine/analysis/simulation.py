@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from saga_engine.analysis.branches import branches
 from saga_engine.analysis.simulator import RAISED, Fault, FaultKind, Played, play
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
@@ -218,8 +219,31 @@ def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int 
     """Simulate every single failure point of a plan that was compiled with its tools.
 
     ``max_points``: scenarios at most; ``max_work``: scenarios times steps at most. At least the first step, the last
-    one and the pivot are always simulated.
+    one and the pivot are always simulated. Steps whose conditions exclude each other are simulated apart.
     """
+    apart = branches(plan)
+    found = [_rehearsed(each, max_points // len(apart), max_work // len(apart)) for each in apart]
+    return found[0] if len(found) == 1 else _together(found)
+
+
+def _together(found: Sequence[Rehearsal]) -> Rehearsal:
+    """The results of all branches; of a failure that several of them have, the worst."""
+    worse = list(VERDICTS)
+    scenarios: dict[tuple[Any, ...], Scenario] = {}
+    for each in (scenario for rehearsal in found for scenario in rehearsal.scenarios):
+        place = (each.fault, each.step_id, each.direction, each.undo_call, each.fallback)
+        if place not in scenarios or worse.index(each.verdict) > worse.index(scenarios[place].verdict):
+            scenarios[place] = each
+    return Rehearsal(
+        goes_well=next((each.goes_well for each in found if each.goes_well.status != t.COMPLETED), found[0].goes_well),
+        scenarios=tuple(scenarios.values()),
+        steps=found[0].steps,
+        steps_played=max(each.steps_played for each in found),
+        left_out=max(each.left_out for each in found),
+    )
+
+
+def _rehearsed(plan: CompiledPlan, max_points: int, max_work: int) -> Rehearsal:
     stage = _Stage(plan)
     points = {step.index: list(stage.points(step)) for step in stage.plan.all_steps()}
     chosen = _chosen([len(found) for found in points.values()], plan.pivot, min(max_points, max_work // len(points)))

@@ -5,11 +5,13 @@ Samples come from the schemas of outputs; the input has its own values. What has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import compute, graph
+from saga_engine.plan.compiled import Item
+from saga_engine.plan.each import ItemScope
 from saga_engine.plan.identifiers import words
 
 if TYPE_CHECKING:
@@ -55,20 +57,36 @@ def _unknown() -> Any:
     raise BindingUnresolved("there is no sample", absent=True)
 
 
-def computed_samples(plan: CompiledPlan) -> dict[str, tuple[bool, Any]]:
-    """For each computation, by key, whether it has a result, and the result or why there is none."""
+def computed_samples(plan: CompiledPlan, keys: Collection[str]) -> dict[str, tuple[bool, Any]]:
+    """For each computation whether it has a result, and the result or why there is none.
+
+    ``keys``: the steps that compute, or have computations in their params, of which the params are the result; of a
+    list, those of the first item.
+    """
     scope = _Samples(plan)
     found: dict[str, tuple[bool, Any]] = {}
     for index in graph.sort([step.deps for step in plan.steps]):
         step: CompiledStep = plan.steps[index]
-        if step.builtin != compute.WORD:
+        if step.key not in keys:
             continue
         try:
-            scope.known[step.key] = step.params.resolve(scope)[compute.WORD]
-            found[step.key] = True, scope.known[step.key]
+            if step.builtin == compute.WORD:
+                scope.known[step.key] = step.params.resolve(scope)[compute.WORD]
+                found[step.key] = True, scope.known[step.key]
+            else:
+                found[step.key] = True, _params_of(step, scope)
         except BindingUnresolved as error:
             found[step.key] = False, error.message
     return found
+
+
+def _params_of(step: CompiledStep, scope: _Samples) -> Any:
+    if step.each is None:
+        return step.params.resolve(scope)
+    ((_, items),) = step.params.resolve(scope).items()
+    if not isinstance(items, list) or not items:
+        return _unknown()
+    return step.each.item.params.resolve(ItemScope(scope, Item(step.index, 0, step.key, step.key, items[0])))
 
 
 def sample(schema: Mapping[str, Any], name: str, at: int, depth: int = 0) -> Any:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable
 from saga_engine.loggers import logger_of
@@ -62,6 +62,10 @@ _OLLAMA_URL = "http://localhost:11434/v1"
 _ANTHROPIC_ANSWER = 20_000
 
 
+#: Ends of an answer that is none, by the package's word for them.
+_ENDED: Final[dict[str, Literal["", "cut", "refused"]]] = {"length": "cut", "content_filter": "refused"}
+
+
 class ModelPlanner:
     """A ``ports.Planner`` that asks the model of the settings.
 
@@ -92,7 +96,9 @@ class ModelPlanner:
         text, json_text = read_response(response)
         used, seconds = response.usage, machine_clock.monotonic() - started
         usage = PlannerUsage(used.input_tokens, used.output_tokens, requests, _cost(response), seconds)
-        return PlannerAnswer(text, json_text, self.model, asked.label, asked.digest, usage)
+        ended: Literal["", "cut", "refused"] = _ENDED.get(response.finish_reason or "", "")
+        # Of an answer that was cut, an inner object may be whole; it is not the answer.
+        return PlannerAnswer(text, "" if ended else json_text, self.model, asked.label, asked.digest, usage, ended)
 
     async def _tries(self, model: Model, asked: Asked, allowance: Allowance) -> tuple[ModelResponse, int]:
         """Ask until the model answers or an error is final; returns the number of requests."""

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.plan import graph
+from saga_engine.plan.bindings import COMPUTE
 from saga_engine.plan.misuse import decided
 from saga_engine.plan.notices import notice_kind
 from saga_engine.plan.preview import brief
@@ -89,7 +91,7 @@ def _asked(plan: Plan, compiled: CompiledPlan, step: Step) -> dict[str, Any]:
     told["if_nobody_answers"] = _without_answer(step, ask.on_timeout, ask.expires_s)
     if isinstance(options, list):
         told["answers"] = {option: _follows(plan, step, {"answer": option}) for option in options}
-    told["whatever_is_said"] = _regardless(plan, compiled, step)
+    told["whatever_is_said"] = _regardless(compiled, step)
     return told
 
 
@@ -113,30 +115,30 @@ def _follows(plan: Plan, step: Step, output: Any) -> str:
     return "; ".join(said) or "as the steps that bind it say"
 
 
-def _regardless(plan: Plan, compiled: CompiledPlan, step: Step) -> list[str]:
+def _regardless(compiled: CompiledPlan, step: Step) -> list[str]:
     """The writes after a question that no answer to it keeps from running."""
     if step.failed_when is not None:
         return []
-    at = next(each.index for each in compiled.steps if each.key == step.key)
-    after = _behind(compiled, at)
-    names = {each.key: each for each in plan.steps}
-    found = []
-    for each in compiled.steps:
-        written = names[each.key]
-        governed = f"$output.step_{step.key}" in repr((written.when, written.params, written.each, written.failed_when))
-        if each.index in after and each.kind != "read" and not governed:
-            found.append(each.key)
-    return found
+    at = compiled.by_key[step.key]
+    bound = [{compiled.by_key[key] for key in _bound_by(each) if key in compiled.by_key} for each in compiled.steps]
+    decided_by = graph.reach(at, graph.dependents(bound))
+    after = graph.reach(at, [each.dependents for each in compiled.steps]) - decided_by
+    return [each.key for each in compiled.steps if each.index in after and _made(each).kind != "read"]
 
 
-def _behind(compiled: CompiledPlan, at: int) -> set[int]:
-    found: set[int] = set()
-    todo = [at]
-    while todo:
-        more = set(compiled.steps[todo.pop()].dependents) - found
-        found |= more
-        todo += more
-    return found
+def _made(whole: CompiledStep) -> CompiledStep:
+    """The step that is called: of a list, that of an item."""
+    return whole if whole.each is None else whole.each.item
+
+
+def _bound_by(step: CompiledStep) -> set[str]:
+    """The steps whose outputs a step binds, in its params, its list and its conditions."""
+    found = set(step.params.outputs_or_default)
+    for each in (step, _made(step)):
+        found |= each.params.outputs_or_default
+        for conditions in (each.when, each.failed_when):
+            found |= set() if conditions is None else conditions.outputs
+    return found - {step.key}
 
 
 def _waited(step: Step) -> dict[str, Any]:
@@ -186,15 +188,25 @@ def _conditions(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _computed(plan: Plan, compiled: CompiledPlan) -> list[dict[str, Any]]:
-    """The computations, with their results for the input and for sample values of what tools return."""
-    steps = [step for step in plan.steps if step.compute is not None]
-    samples = computed_samples(compiled) if steps else {}
-    found = []
-    for step in steps:
-        told = {"step_id": step.step_id, "compute": brief(step.compute, max_bytes=_SHOWN_CHARS * 3)}
+    """The computations, also inside of params, with results for the input and for samples of what tools return."""
+    found: list[dict[str, Any]] = []
+    written: dict[str, Any] = {}
+    for step in plan.steps:
+        inner = {name: value for name, value in step.params.items() if COMPUTE in repr(value)}
+        if step.compute is not None or (step.tool and inner):
+            written[step.key] = inner if step.compute is None else step.compute
+    samples = computed_samples(compiled, written) if written else {}
+    for step in (step for step in plan.steps if step.key in written):
+        told: dict[str, Any] = {
+            "step_id": step.step_id,
+            "compute": brief(written[step.key], max_bytes=_SHOWN_CHARS * 3),
+        }
         worked, value = samples[step.key]
+        if worked and step.compute is None:
+            value = {name: value[name] for name in written[step.key] if name in value}
         told["sample" if worked else "no_sample"] = brief(value, max_bytes=_SHOWN_CHARS)
-        told["of_samples"] = bool(compiled.steps[compiled.by_key[step.key]].params.outputs_or_default)
+        params = compiled.steps[compiled.by_key[step.key]].params
+        told["of_samples"] = step.compute is None or bool(params.outputs_or_default)
         found.append(told)
     return found
 

@@ -269,7 +269,15 @@ def read_answer(answer: PlannerAnswer) -> dict[str, Any]:
     if answer.json_text:
         return read_source(answer.json_text)
     hint = "answer with the JSON object alone"
-    if not answer.text.strip():
+    if answer.ended == "refused":
+        message = "the model declined to answer"
+        hint = "nothing was planned; say in the JSON object why it cannot be (impossible), if that is so"
+    elif answer.ended == "cut":
+        message = "the answer was cut off at its longest length"
+        hint = (
+            "answer in fewer words: no names, no assumptions, no prose; an operator can allow more (max_output_tokens)"
+        )
+    elif not answer.text.strip():
         message = "the answer is empty"
     elif is_cut(answer.text):
         message = "the JSON object has no end: the answer was cut off"

@@ -98,7 +98,7 @@ def _flow(facts: Mapping[str, Any]) -> Iterator[Row]:
 def _values(facts: Mapping[str, Any]) -> Iterator[Row]:
     for each in facts.get("computed", ()):
         of = ", with sample values" if each["of_samples"] else ""
-        result = f" = {_json(each['sample'])}{of}" if "sample" in each else ""
+        result = f" = {_json(each['sample'])}{of}" if "sample" in each else f": no sample ({each['no_sample']})"
         yield Row(_id(each), "computes", f"{_json(each['compute'])}{result}")
 
 

@@ -175,9 +175,10 @@ class PlannerAnswer:
     """A model's answer: its ``text``, and the one JSON object in it, as JSON text, empty if there is none.
 
     The object is a plan, ``{"steps": […]}`` for a compensation or another way (there also with ``"dropped": {"id":
-    "why"}``), or ``{"impossible": "why"}``; instead of a plan also ``{"questions": […]}``, ``{"tools": […]}`` or
-    ``{"reads": […]}``. It is unchecked. ``prompt`` names the prompts and their versions (``propose@2 repair@2``),
-    ``prompt_digest`` is the SHA-256 of what was sent, in hex.
+    "why"}``), or ``{"impossible": "why"}``; instead of a plan also ``{"questions": […]}``, ``{"tools": […]}``,
+    ``{"reads": […]}`` or ``{"needs": […]}``. It is unchecked. ``prompt`` names the prompts and their versions
+    (``propose@2 repair@2``), ``prompt_digest`` is the SHA-256 of what was sent, in hex. ``ended``: ``cut`` if the
+    answer reached its longest length, ``refused`` if the model or its provider declined to answer.
     """
 
     text: str
@@ -186,6 +187,7 @@ class PlannerAnswer:
     prompt: str
     prompt_digest: str
     usage: PlannerUsage
+    ended: Literal["", "cut", "refused"] = ""
 
 
 PlannerRequest = PlanRequest | CompensationRequest | ReplanRequest

@@ -22,7 +22,7 @@ from saga_engine.errors import (
 )
 from saga_engine.planner.planning import PlannedPlan, Planning
 from saga_engine.planner.settings import PlannerSettings
-from saga_engine.ports import PlannerAnswer, PlannerUsage, PlanRequest
+from saga_engine.ports import CompensationRequest, PastStep, PlannerAnswer, PlannerUsage, PlanRequest
 from tests.planner.scenes import BAD, FLIGHT, GOAL, GOOD, HOTEL, MAIL, SHOP, Scripted, specs, step
 
 
@@ -343,3 +343,40 @@ def test_the_first_good_answer_within_the_rounds_counts(said: list[str], rounds:
         with pytest.raises(PlannerFailed):
             asyncio.run(plan(planner, rounds=rounds))
     assert len(planner.asked) == min(wanted, rounds)
+
+
+class Ending:
+    """A planner whose first answer ended before it was one."""
+
+    model = "scripted:ending"
+
+    def __init__(self, ended: Any, text: str, then: Any) -> None:
+        self.asked: list[Any] = []
+        usage = PlannerUsage(1, 1, 1)
+        first = PlannerAnswer(text, "", self.model, "p@1", "", usage, ended)
+        self.answers = [first, PlannerAnswer(then, then, self.model, "p@1", "", usage)]
+
+    async def ask(self, request: Any) -> PlannerAnswer:
+        self.asked.append(request)
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "text", "said"),
+    [
+        ("cut", '{"steps": [{"step_id": 1', "cut off at its longest length"),
+        ("cut", "I think that", "cut off at its longest length"),
+        ("refused", "I cannot help with that.", "declined to answer"),
+    ],
+)
+async def test_an_answer_that_was_cut_or_refused_is_said_to_be(ended: Any, text: str, said: str) -> None:
+    """It is no prose and no faulty JSON: the model and the error say what happened, for a plan and for a compensation."""
+    planner = Ending(ended, text, json.dumps(GOOD))
+    await Planning(planner).plan(GOAL, specs(), catalog=SHOP)
+    (problem,) = planner.asked[1].repair.problems
+    assert said in problem.message
+    stuck = PastStep(1, "hotels.book", "SUCCEEDED")
+    request = CompensationRequest(GOAL, stuck, [stuck], specs("mail.send"))
+    once = Planning(Ending(ended, text, ""), PlannerSettings(rounds=1))
+    with pytest.raises(PlannerFailed, match=said):
+        await once.advise(request, lambda *_: ())

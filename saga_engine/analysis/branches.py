@@ -1,0 +1,121 @@
+"""The branches of a plan: steps of which each run makes some and never others, because their conditions exclude them.
+
+A simulation assumes that conditions hold. Of two steps that never both run, that would be a run that there is not: an
+effect of the one would remain when the other fails. So each branch is simulated for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.plan.comparisons import COMPARISONS, ComparisonInvalid, predicate
+from saga_engine.plan.conditions import Conditions, Fixed
+
+if TYPE_CHECKING:
+    from saga_engine.plan.compiled import CompiledPlan
+
+#: Values that decide, and branches of one plan.
+_MAX_SUBJECTS: Final = 2
+_MAX_BRANCHES: Final = 8
+_OTHER: Final = "\x00another value"
+
+
+def branches(plan: CompiledPlan) -> Sequence[CompiledPlan]:
+    """The plan with the steps of each branch alone; the plan itself if no conditions exclude each other."""
+    raws = {step.index: step.when.raw for step in plan.steps if step.when is not None and step.when.raw is not None}
+    if len(raws) < 2:
+        return [plan]
+    ways = [found for subject in _subjects(raws.values()) if (found := _ways(raws, *subject))]
+    made: list[CompiledPlan] = []
+    for chosen in product(*ways[:_MAX_SUBJECTS]):
+        out = {index for way in chosen for index, holds in way.items() if not holds}
+        made.append(_without(plan, out))
+    return made[:_MAX_BRANCHES] if len(made) > 1 else [plan]
+
+
+def _without(plan: CompiledPlan, out: set[int]) -> CompiledPlan:
+    never = Conditions(Fixed(False))
+    steps = [replace(step, when=never) if step.index in out else step for step in plan.steps]
+    return replace(plan, steps=steps)
+
+
+def _subjects(raws: Iterator[Any] | Any) -> list[tuple[str, list[Any]]]:
+    """The bindings that conditions compare with constants, each with these."""
+    found: dict[str, list[Any]] = {}
+    for raw in raws:
+        for each in _compared(raw):
+            to = each["to"]
+            found.setdefault(each["value"], []).extend(to if each["op"] in {"in", "not-in"} else [to])
+    return list(found.items())
+
+
+def _compared(raw: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(raw, list):
+        for each in raw:
+            yield from _compared(each)
+    elif isinstance(raw, Mapping) and raw.get("op") in COMPARISONS:
+        value, to = raw.get("value"), raw.get("to")
+        listed = raw["op"] not in {"in", "not-in"} or isinstance(to, list)
+        if isinstance(value, str) and value.startswith("$") and "$" not in repr(to) and listed:
+            yield raw
+    elif isinstance(raw, Mapping):
+        for name in ("any", "all", "not"):
+            if name in raw:
+                yield from _compared(raw[name])
+
+
+def _ways(raws: Mapping[int, Any], subject: str, constants: Sequence[Any]) -> list[dict[int, bool]]:
+    """What the value of a binding can decide: which steps run; none if no two of them exclude each other."""
+    values: list[Any] = []
+    for each in constants:
+        near = [each - 1, each, each + 1] if isinstance(each, int | float) and not isinstance(each, bool) else [each]
+        values += [value for value in [*near, *([not each] if isinstance(each, bool) else [])] if value not in values]
+    if all(isinstance(each, str) for each in constants):
+        values.append(_OTHER)
+    ways: list[dict[int, bool]] = []
+    for value in values:
+        truths = {index: truth for index, raw in raws.items() if (truth := _truth(raw, subject, value)) is not None}
+        if truths not in ways:
+            ways.append(truths)
+    known = {index for way in ways for index in way}
+    apart = any(
+        one < other
+        and not any(way.get(one) and way.get(other) for way in ways)
+        and any(way.get(one) for way in ways)
+        and any(way.get(other) for way in ways)
+        for one in known
+        for other in known
+    )
+    return ways if apart else []
+
+
+def _truth(raw: Any, subject: str, value: Any) -> bool | None:
+    """Whether a condition holds if a binding has this value; None: others decide."""
+    if isinstance(raw, list):
+        return _all([_truth(each, subject, value) for each in raw])
+    if not isinstance(raw, Mapping):
+        return None
+    if "not" in raw:
+        return _opposite(_truth(raw["not"], subject, value))
+    if isinstance(raw.get("all"), list):
+        return _all([_truth(each, subject, value) for each in raw["all"]])
+    if isinstance(raw.get("any"), list):
+        return _opposite(_all([_opposite(_truth(each, subject, value)) for each in raw["any"]]))
+    if raw.get("value") != subject or raw.get("op") not in COMPARISONS or "$" in repr(raw.get("to")):
+        return None
+    try:
+        truth = predicate(str(raw["op"]), raw.get("to"))(value)
+    except ComparisonInvalid:
+        return None
+    return truth if isinstance(truth, bool) else None
+
+
+def _all(truths: Sequence[bool | None]) -> bool | None:
+    return False if False in truths else None if None in truths else True
+
+
+def _opposite(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth
