@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from saga_engine.analysis.branches import branches
 from saga_engine.analysis.simulator import RAISED, Fault, FaultKind, Played, play
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
@@ -221,6 +220,8 @@ def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int 
     ``max_points``: scenarios at most; ``max_work``: scenarios times steps at most. At least the first step, the last
     one and the pivot are always simulated. Steps whose conditions exclude each other are simulated apart.
     """
+    from saga_engine.analysis.branches import branches  # a saga that runs needs it not
+
     apart = branches(plan)
     found = [_rehearsed(each, max_points // len(apart), max_work // len(apart)) for each in apart]
     return found[0] if len(found) == 1 else _together(found)
