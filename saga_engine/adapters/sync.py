@@ -14,8 +14,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from saga_engine.agents.replaying import replayed
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
 from saga_engine.execution.result import SagaResult
@@ -193,6 +195,7 @@ def sync_session(
     max_tool_calls: int | None = None,
     tags: Sequence[str] = (),
     observe: bool | None = None,
+    replay: str | Path | None = None,
     **options: Any,
 ) -> Iterator[SyncSession]:
     """A session for a blocking agent.
@@ -206,6 +209,10 @@ def sync_session(
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Session]:
+        if replay is not None:  # no store is opened
+            async with replayed(replay, tools, saga_id=saga_id) as again:
+                yield again
+            return
         async with (
             Coordinator.open(store, tools, **options) as coordinator,
             coordinator.session(

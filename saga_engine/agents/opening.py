@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from saga_engine.agents.guards import AgentRules
 from saga_engine.agents.observing import ObservedSession, observed, observed_path
+from saga_engine.agents.replaying import replayed
 from saga_engine.agents.watch import Watch
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.search import check_tags
@@ -56,8 +58,13 @@ async def open_session(
     tools: Iterable[Any],
     limits: Limits | Mapping[str, Any] | None,
     observe: bool | None,
+    replay: str | Path | None,
 ) -> AsyncIterator[Session]:
     """A session for the duration of a block; see ``Coordinator.session``, which has the meaning of each option."""
+    if replay is not None:
+        async with replayed(replay, [host.tools, *tools], saga_id=saga_id) as again:
+            yield again
+        return
     name = check_saga_id(saga_id or new_saga_id())
     bring = partial(adopt, name)
     if path := observed_path(observe, host.agents.observes):

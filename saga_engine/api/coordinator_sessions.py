@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from saga_engine.api.plans import Registration
@@ -53,6 +54,7 @@ class Sessions:
         tools: Iterable[Any] = (),
         limits: Limits | Mapping[str, Any] | None = None,
         observe: bool | None = None,
+        replay: str | Path | None = None,
     ) -> AbstractAsyncContextManager[Session]:
         """A session for an agent that calls its tools as it goes; see ``Session``.
 
@@ -67,6 +69,7 @@ class Sessions:
         which ``search`` finds a new session. ``tools``: those that only the agent has.
         ``limits``: for a new session, where they are stricter than the operator's. ``observe``: it stops nothing, and
         what the engine would have done is written to a file (docs/observe.md); by default what the settings say.
+        ``replay``: a trace file; the agent is answered by it, and nothing is called (docs/debugging.md).
         Raises ``LeaseHeld`` (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan),
         ``SessionEnded``, ``NeedsPerson``, ``ToolMissing``, ``SettingInvalid``.
         """
@@ -86,4 +89,5 @@ class Sessions:
             tools=tools,
             limits=limits,
             observe=observe,
+            replay=replay,
         )

@@ -174,8 +174,8 @@ class Mask:
             return self.params(value, *tools)
         if name == "undo_params":
             return self.template(value, *tools)
-        if name in _IMAGES:
-            return self.image(value, *tools)
+        if name in _IMAGES:  # the calls that a session's call came after have the same name, and nobody's values
+            return value if isinstance(value, list) else self.image(value, *tools)
         if name in ("plan", "steps"):
             return self.planned(value)
         if name == "error":
