@@ -194,6 +194,7 @@ release-check: $(RELEASE)/.installed ## what must hold before a version is publi
 
 eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name, or RECORDED=1 for recorded answers
 	@$(BIN)/python $(if $(RECORDED),-m benchmarks.eval_recorded,benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
+	@$(BIN)/python -m benchmarks.eval_parts $(if $(RECORDED),,--model '$(MODEL)')
 
 eval-raised: venv ## run the plans of the evals with tools that raise what says nothing, and count what is told wrongly
 	@$(BIN)/python -m benchmarks.eval_raised $(EVAL_ARGS)
