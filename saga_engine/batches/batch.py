@@ -87,7 +87,8 @@ class Selected:
     """One saga of a batch. ``refused``: why nothing would be done to it; None: the action would be taken.
 
     ``undoes``, ``settles`` and ``remains`` count the steps that a cancel would undo, would first settle, and would
-    leave in effect. ``answers``: the questions that would be answered, each with ``step_id``, ``kind`` and ``then``.
+    leave in effect. ``answers``: the questions that would be answered, each with ``step_id``, ``kind``, ``then``
+    (in words), and what ``follows`` as the question's outlook has it.
     """
 
     saga_id: str
@@ -337,7 +338,9 @@ async def _to_answer(store: Store, head: Head, wanted: Wanted) -> Selected | Non
         # Once one question is answered, other effects may follow from the next: only a single one is bound to them.
         mark = str(follows.get("mark", "")) if twice or len(offering) == 1 else ""
         then = then_words(follows) if follows else ""
-        answers.append({"step_id": each["step_id"], "kind": each["kind"], "then": then, "mark": mark})
+        answers.append(
+            {"step_id": each["step_id"], "kind": each["kind"], "then": then, "mark": mark, "follows": follows}
+        )
     return Selected(head.saga_id, head.status, answers=tuple(answers))
 
 

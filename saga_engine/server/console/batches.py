@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.server.console.frame import Frame, badge, empty, form, page, saga_address
 from saga_engine.server.console.html import Attributes, Html, Part, tag
+from saga_engine.server.console.questions import then_text
 
 if TYPE_CHECKING:
     from saga_engine.batches.batch import Batch, Selected
@@ -47,7 +48,8 @@ def bar(frame: Frame) -> Html | None:
     ]
     chosen = tag("span", {"class": "quiet", "data-chosen": True}, words("batch.chosen"))
     made = form(frame, "/ui/batch", chosen, buttons, css="inline", name=_FORM)
-    return tag("div", {"class": "chosen", "id": "chosen"}, made)
+    # (On a phone the head of the list is not shown, and its box for all neither.)
+    return tag("div", {"class": "chosen", "id": "chosen"}, tag("span", {"class": "narrow-only"}, pick_all(frame)), made)
 
 
 def batch_page(frame: Frame, batch: Batch, *, options: Sequence[tuple[str, int]] = ()) -> Html:
@@ -57,8 +59,8 @@ def batch_page(frame: Frame, batch: Batch, *, options: Sequence[tuple[str, int]]
     listed = [_item(frame, batch, each) for each in batch.sagas[:_MOST]]
     more = tag("p", {"class": "quiet"}, words("more", n=len(batch.sagas) - _MOST)) if len(batch.sagas) > _MOST else None
     fields: list[Part] = [tag("input", {"type": "hidden", "name": "verb", "value": verb})]
-    fields += [tag("input", {"type": "hidden", "name": f"{PICK}{each.saga_id}", "value": "1"}) for each in batch.sagas]
-    title = words(f"batch.title-{verb}", n=len(batch.sagas))
+    fields += [tag("input", {"type": "hidden", "name": f"{PICK}{each.saga_id}", "value": "1"}) for each in batch.taken]
+    title = words(f"batch.title-{verb}", n=len(batch.taken))
     return page(
         frame,
         title,
@@ -78,12 +80,17 @@ def _item(frame: Frame, batch: Batch, each: Selected) -> Html:
     elif batch.verb == "cancel":
         counts: Mapping[str, int] = {"undoes": each.undoes, "settles": each.settles, "remains": each.remains}
         said = [words(f"batch.{name}", n=count) for name, count in counts.items() if count]
-        then = " · ".join(said) or words("nothing")
+        then = " · ".join(said) or words("batch.nothing-to-undo")
     elif batch.verb == "resolve" and batch.decision:
-        then = "; ".join(f"{answer['step_id']}: {answer['then'] or batch.decision}" for answer in each.answers)
+        then = [tag("div", None, str(one["step_id"]), ": ", _then(frame, one, batch.decision)) for one in each.answers]
     link = tag("a", {"href": saga_address(each.saga_id), "class": "id"}, each.saga_id)
     status = badge(words, each.status) if each.status else None
     return tag("li", {"data-row": each.saga_id, "class": "line"}, link, status, tag("span", {"class": "quiet"}, then))
+
+
+def _then(frame: Frame, answer: Mapping[str, Any], decision: str) -> str:
+    follows: Mapping[str, Any] = answer["follows"]
+    return then_text(frame.words, follows) if follows else decision
 
 
 def _decisions(frame: Frame, fields: Sequence[Part], options: Sequence[tuple[str, int]]) -> Html:

@@ -471,4 +471,5 @@ WORDS: Final[dict[str, str]] = {
     "zone": "Times:",
     "schedule.overdue": "overdue",
     "schedule.overdue-why": "due {ago} ago; no worker fires it: saga worker",
+    "batch.nothing-to-undo": "nothing to undo",
 }

@@ -462,4 +462,5 @@ WORDS: Final[dict[str, str]] = {
     "zone": "时间：",
     "schedule.overdue": "逾期",
     "schedule.overdue-why": "已逾期 {ago}；没有工作进程触发它：saga worker",
+    "batch.nothing-to-undo": "没有需要撤销的步骤",
 }

@@ -35,13 +35,13 @@ function tellZone() {
 // --- the chosen sagas of a list --------------------------------------------------------------------------------------
 
 function choose() {
-  const all = document.querySelector("[data-pick-all]");
-  if (!all) return;
   const boxes = [...document.querySelectorAll("[data-pick]")];
   const chosen = boxes.filter((box) => box.checked).length;
-  all.hidden = false;
-  all.checked = chosen > 0 && chosen === boxes.length;
-  all.indeterminate = chosen > 0 && chosen < boxes.length;
+  for (const all of document.querySelectorAll("[data-pick-all]")) {
+    all.hidden = false;
+    all.checked = chosen > 0 && chosen === boxes.length;
+    all.indeterminate = chosen > 0 && chosen < boxes.length;
+  }
   const bar = document.getElementById("chosen");
   if (bar) bar.dataset.count = String(chosen);
 }
