@@ -80,6 +80,9 @@ InputOption = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is that, else text. Repeatable."),
 ]
+SubmitOption = Annotated[
+    bool, typer.Option("--submit", help="Run the plan if you agree to it, after its review, on the terminal.")
+]
 
 
 class OnFailure(StrEnum):
@@ -113,10 +116,11 @@ def plan(
     may_use: MayUseOption = None,
     reads: ReadOption = None,
     revise: ReviseOption = None,
+    then_submit: SubmitOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Ask a model for a plan for a goal, check the plan, and print it. Nothing runs.
+    """Ask a model for a plan for a goal, check the plan, and print it. Nothing runs without --submit and a yes.
 
     This needs the extra: pip install "saga-engine[planner]". Questions of the model are asked on the terminal; without
     one the exit code is 4, and --answer answers them. It is 7 without a valid plan, and 1 if the goal is impossible.
@@ -136,6 +140,7 @@ def plan(
     from saga_engine.planner.settings import planner_settings
 
     values, answers = input_values(given or []), input_values(answered or [], "--answer")
+    _require_terminal(then_submit=then_submit, as_json=as_json)
     settings = settings_for(None, tools)
     flags = {"model": model, "rounds": rounds, "secrets": secrets, "may_use": may_use, "reads": reads}
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
@@ -146,8 +151,31 @@ def plan(
         _tell_failure(error, chosen.model, as_json=as_json)
         _tell_leave(error)
         raise
-    _tell(planned, planned.to_dict(), out, as_json=as_json)
-    return exit_codes.COMPLETED
+    _tell(planned, planned.to_dict(), out, as_json=as_json, printed=not then_submit)
+    return _run(planned, settings) if then_submit else exit_codes.COMPLETED
+
+
+def _require_terminal(*, then_submit: bool, as_json: bool) -> None:
+    """Nobody runs a model's plan unseen. Raises ``BadParameter`` where nobody can be asked."""
+    import sys
+
+    if then_submit and (as_json or not sys.stdin.isatty()):
+        said = "nobody can be asked here: write the plan with -o, read it, and run it with saga submit"
+        raise typer.BadParameter(said, param_hint="--submit")
+
+
+def _run(planned: PlannedPlan, settings: Settings) -> int:
+    """Submit the plan if the user agrees to it after the review; the exit code is that of the saga."""
+    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.output import note
+    from saga_engine.cli.submit import submitted
+    from saga_engine.execution.ids import new_saga_id
+
+    if not typer.confirm("submit this plan?", default=False, err=True):
+        note("nothing was submitted")
+        return exit_codes.COMPLETED
+    given = {"plan": planned.plan, "saga_id": new_saga_id(), "input": None, "tags": (), "detach": False}
+    return submitted(settings, registry_for(settings), planned.plan, given, full=False, as_json=False)
 
 
 def _tell_failure(error: SagaError, model: str, *, as_json: bool) -> None:
@@ -413,7 +441,7 @@ def _tell_review(body: Mapping[str, Any]) -> None:
         note(f"{f'step {shown(row.step, 80)}, ' if row.step else ''}{row.what}: {shown(row.text, _REVIEW_CHARS)}")
 
 
-def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool, printed: bool) -> None:
     from saga_engine.cli.output import document, json_text, note, shown
     from saga_engine.errors import SettingInvalid
 
@@ -426,7 +454,7 @@ def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_js
             ) from error
     if as_json:
         document(body | ({"file": str(out)} if out is not None else {}))
-    elif out is None:
+    elif out is None and printed:
         document(body["plan"])
     for line in planned.notes:
         note(f"note: {shown(line)}")

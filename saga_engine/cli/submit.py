@@ -83,7 +83,7 @@ def submit(
     tell_warnings(warnings_of(loaded, registry if settings.names_tools else None))
     given_all: dict[str, Any] = {"saga_id": chosen, "input": values or None, "tags": tags or (), "detach": detach}
     given_all |= {"template": reference} if reference else {"plan": loaded}
-    return _submitted(settings, registry, loaded, given_all, full=full, as_json=as_json)
+    return submitted(settings, registry, loaded, given_all, full=full, as_json=as_json)
 
 
 def _source(
@@ -108,7 +108,7 @@ def _source(
     return found.plan, found.reference
 
 
-def _submitted(
+def submitted(
     settings: Settings,
     registry: ToolRegistry,
     plan: Plan,
@@ -128,13 +128,13 @@ def _submitted(
     from saga_engine.errors import Interrupted, PlanInvalid
     from saga_engine.tools.trace_context import called_from
 
-    async def submitted(coordinator: Engine) -> SagaResult:
+    async def ended(coordinator: Engine) -> SagaResult:
         with called_from(os.environ.get("TRACEPARENT")):
             handle = await coordinator.submit(**given)
         return await handle.wait()
 
     async def work(coordinator: Engine) -> Driven:
-        return await driven(coordinator, saga_id, submitted(coordinator), full=full)
+        return await driven(coordinator, saga_id, ended(coordinator), full=full)
 
     saga_id, detach = given["saga_id"], given["detach"]
     progress = Progress.of_plan(saga_id, plan)

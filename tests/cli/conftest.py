@@ -72,10 +72,10 @@ class Cli:
         return subprocess.Popen(
             self.command(*args),
             cwd=self.folder,
-            env=self.env,
             text=True,
             start_new_session=True,
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+            **{"env": self.env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            | options,
         )
 
     def plan(self, name: str, *steps: dict[str, Any], **fields: Any) -> str:

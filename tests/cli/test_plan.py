@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 from typing import Any
 
 import pytest
@@ -106,6 +108,31 @@ async def test_what_a_model_may_not_use_is_told_with_the_command_that_allows_it(
     assert "--may-use sleep" in used.err
     allowed = await ask(cli, "Sleep", "--rounds", "1", "--may-use", "sleep", script=(call(sleeps),))
     assert allowed.code == 0, allowed.err
+
+
+@pytest.mark.parametrize(("said", "code", "world"), [("n", 0, []), ("y", 0, ["book:a12"])])
+async def test_a_plan_is_submitted_only_with_a_yes(cli, said, code, world):
+    """--submit: after the review the user is asked on the terminal; nothing but a yes runs it."""
+    async with model_server(call(GOOD)) as server:
+        given = {"SAGA_MODEL": "openai:small", "SAGA_MODEL_BASE_URL": f"{server.url}/v1", "SAGA_MODEL_API_KEY": "k"}
+        ours, theirs = pty.openpty()
+        args = ("plan", "Book a room", "--input", "room=a12", "--submit", "--tools", str(TOOLS))
+        running = await asyncio.to_thread(cli.start, *args, env={**cli.env, **given}, stdin=theirs)
+        os.write(ours, f"{said}\n".encode())
+        _, err = await asyncio.to_thread(running.communicate, timeout=120)
+        os.close(ours)
+        os.close(theirs)
+    assert "book is undone by unbook" in err, "the review comes first"
+    assert "submit this plan? [y/N]" in err
+    assert (running.returncode, cli.world) == (code, world)
+
+
+def test_nobody_can_be_asked_without_a_terminal(cli):
+    """--submit in a pipe, or with --json, asks no model and runs nothing."""
+    for more in ((), ("--json",)):
+        ran = cli("plan", "Book a room", "--submit", "--tools", str(TOOLS), *more)
+        assert ran.code == 2
+        assert "nobody can be asked here" in ran.out + ran.err
 
 
 def test_help_names_what_can_be_allowed(cli):
