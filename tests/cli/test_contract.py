@@ -15,7 +15,6 @@ from saga_engine.core import messages, transitions
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, REFERENCE = (DOCS / "cli.md").read_text(), (DOCS / "reference" / "cli.md").read_text()
-DETAILS = (DOCS / "commands.md").read_text()
 
 
 def test_the_statuses_and_decisions_are_those_of_the_core():
@@ -78,7 +77,8 @@ def test_the_pages_list_every_command_option_and_exit_code():
     commands = {name: command for name, command in listed.items() if name not in groups}
     commands |= {f"{name} {below}": command for name, group in groups.items() for below, command in group.items()}
     for name, command in commands.items():
-        assert f"`saga {name}" in PAGE + DETAILS, f"neither docs/cli.md nor docs/commands.md speaks of {name}"
+        group = name.split()[0]
+        assert f"`saga {group}" in PAGE, f"docs/cli.md does not speak of {group}"
         section = re.search(rf"^## `saga {name}`$.*?(?=^## |\Z)", REFERENCE, re.DOTALL | re.MULTILINE)
         assert section, f"docs/reference/cli.md has no section for {name}"
         for param in command.params:
