@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import Problem
-from saga_engine.plan import jsonpath, schema_types
+from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.comparisons import COMPARISONS, ComparisonInvalid, predicate
 from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.notices import is_notice
@@ -21,6 +21,7 @@ from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Place
+    from saga_engine.plan.compiled import CompiledStep
     from saga_engine.plan.draft import Draft
     from saga_engine.plan.model import Plan, Step
     from saga_engine.plan.problems import Path
@@ -50,7 +51,7 @@ _SECRETS: Final = re.compile(
 _BINDS: Final = re.compile(r"\$(?:output|input|item|index|before|end|saga|key|secret)(?!\w)")
 _OUTPUT: Final = re.compile(r"\$output\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])(.*)\Z", re.DOTALL)
 _WORDS: Final = re.compile(r"\w+")
-_NEAR: Final = 0.9
+_NEAR: Final = 0.85
 #: Letters of other alphabets, by their numbers, and the Latin ones that they look like.
 _LOOKS: Final = {
     0x430: "a", 0x435: "e", 0x43E: "o", 0x440: "p", 0x441: "c", 0x443: "y", 0x445: "x", 0x456: "i", 0x458: "j",
@@ -239,7 +240,10 @@ def _ask(made: Draft, index: int, step: Step) -> Iterator[Problem]:
         if place.tail is None or not place.tail.path or place.tail.path[0] == "answer"
     ]  # fmt: skip
     counts = any(decides for _, decides in answers) or (answers and not options)
-    if not counts and not (len(options) == 1 and not agrees(options[0])):
+    # A question at the end, whose answer is a result of the plan, decides nothing and need not.
+    asks_leave = any(agrees(option) for option in options)
+    last = not any(each.kind != "read" for each in _after(made, index))
+    if not counts and (asks_leave or not (last or len(options) == 1)):
         message = f"nothing depends on the answer to step {step.key}: the plan goes on the same whatever is said"
         hint = (
             f'let a step have a condition on it: "when": [{{"value": "$output.step_{step.key}.answer", "op": '
@@ -258,6 +262,12 @@ def _ask(made: Draft, index: int, step: Step) -> Iterator[Problem]:
         hint = "let a tool have the secret: bind $secret.NAME in its params"
         yield Problem(SECRET, json_path((*path, "question")), message, hint)
     yield from _timeout_of_ask(made.plan, step, options, (*path, "on_timeout"))
+
+
+def _after(made: Draft, index: int) -> list[CompiledStep]:
+    """The steps that may run after this one."""
+    before = graph.reach(index, [step.deps for step in made.steps])
+    return [step for step in made.steps if step.index != index and step.index not in before]
 
 
 def _timeout_of_ask(plan: Plan, step: Step, options: Sequence[str], path: Path) -> Iterator[Problem]:
@@ -302,15 +312,22 @@ def agrees(value: Any) -> bool:
 
 
 def _alike(options: Sequence[str]) -> Iterator[tuple[str, str]]:
-    seen: list[tuple[str, str]] = []
+    """Options that differ by signs, by letters that look the same, or by a letter or two in their words."""
+    seen: list[tuple[list[str], str]] = []
     for option in options:
-        plain = "".join(_WORDS.findall(unicodedata.normalize("NFKC", option).translate(_LOOKS).casefold()))
-        for other, text in seen:
-            same_digits = re.findall(r"\d+", option) == re.findall(r"\d+", text)
-            near = len(plain) > 5 and difflib.SequenceMatcher(None, plain, other).ratio() >= _NEAR and same_digits
-            if plain == other or near:
+        words = _WORDS.findall(unicodedata.normalize("NFKC", option).translate(_LOOKS).casefold())
+        for others, text in seen:
+            pairs = list(zip(words, others, strict=False)) if len(words) == len(others) else []
+            if "".join(words) == "".join(others) or (pairs and all(_near(*pair) for pair in pairs)):
                 yield text, option
-        seen.append((plain, option))
+        seen.append((words, option))
+
+
+def _near(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    digits = any(char.isdigit() for char in one + other)
+    return not digits and min(len(one), len(other)) > 4 and difflib.SequenceMatcher(None, one, other).ratio() >= _NEAR
 
 
 def _names(schema: Any) -> str:

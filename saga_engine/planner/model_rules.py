@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from saga_engine.errors import PlanInvalid, Problem
-from saga_engine.plan.guesses import Given, guesses
+from saga_engine.plan.guesses import INVENTED, Given, guesses
 from saga_engine.plan.lookalikes import Lookalike, find_lookalikes
 from saga_engine.plan.misuse import misuses
 from saga_engine.plan.model import BUILTINS, Step, load_plan
@@ -52,8 +53,22 @@ def model_problems(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Pr
     outputs = {} if isinstance(request, PlanRequest) else {str(step.step_id): step.output for step in _past(request)}
     findings += guesses(whole, offer, Given(_values(request), given, outputs))
     findings += _misused(whole, offer, request)
+    found += _in_finally(plan, offer, request)
     taken = {each.path for each in found}
     return [*found, *(each for each in _own(findings, len(before)) if each.path not in taken)]
+
+
+def _in_finally(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Problem]:
+    """Text that resembles a binding, and ids that nobody gave, in the steps at the end."""
+    if not plan.finally_ or not isinstance(request, PlanRequest):
+        return []
+    body = plan.model_dump(exclude_unset=True)
+    first, final = len(body["steps"]), body.pop("finally")
+    whole = load_plan({**body, "steps": [*body["steps"], *final]})
+    alike = [each.problem for each in find_lookalikes(whole) if not _is_meant(each, whole, offer, request)]
+    made_up = guesses(whole, offer, Given(_values(request), request.input))
+    moved = _own([*alike, *(each for each in made_up if each.code == INVENTED)], first)
+    return [replace(each, path=each.path.replace("$.steps", "$.finally", 1)) for each in moved]
 
 
 def _misused(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Problem]:

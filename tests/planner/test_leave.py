@@ -107,6 +107,23 @@ async def test_the_rest_needs_leave(answer: dict[str, Any], path: str, name: str
     assert [*not_allowed(load_plan(stripped), (name,), SHOP)] == []
 
 
+@pytest.mark.parametrize(
+    ("params", "code", "param"),
+    [
+        ({"to": "a@b.example", "text": "{{end.status}}"}, "binding-lookalike", "text"),
+        ({"to": "a@b.example", "text": "x {$output.step_all[0].id}"}, "finally-invalid", "text"),
+        ({"to": "a@b.example", "text": "$secret.PIN"}, "secret-not-offered", "text"),
+    ],
+)
+async def test_the_steps_at_the_end_obey_the_same_rules(params: dict[str, Any], code: str, param: str) -> None:
+    """Text that resembles a binding, a missing default, a secret that was not offered: told with its place."""
+    answer = {"steps": [GET, RESERVE], "finally": [step("tell", "mail.send", params)]}
+    with pytest.raises(PlannerFailed) as failed:
+        await planned(answer, rounds=1)
+    found = [(each["code"], each["path"]) for each in failed.value.context["problems"]]
+    assert (code, f"$.finally[0].params.{param}") in found
+
+
 async def test_a_model_asks_for_leave() -> None:
     """``needs`` ends the question with what is needed and the options that allow it; nothing else is lost."""
     with pytest.raises(PlannerNeeds) as needed:
