@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from saga_engine.api import Coordinator
-from saga_engine.errors import SagaError
+from saga_engine.errors import SagaError, SagaNotFound
 from saga_engine.testing.agent_world import POLICY, TRIP, World
 
 Turns = list[list[tuple[str, dict[str, Any]]]]
@@ -53,8 +53,11 @@ async def run(program: ModuleType, folder: Path, scene: str, kill: str) -> dict[
                     raise _GivesUp
         except Exception as failure:  # noqa: BLE001 - what a framework makes of it is told
             error = _named(failure)
-        found = await coordinator.show(saga_id)
-    return {"told": told, "error": error, "status": found.status, "ledger": world.ledger()}
+        try:
+            status = (await coordinator.show(saga_id)).status
+        except SagaNotFound:
+            status = ""  # the agent never came to a call
+    return {"told": told, "error": error, "status": status, "ledger": world.ledger()}
 
 
 def _named(failure: BaseException) -> str:

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,19 +34,22 @@ class AgentConformance:
         command = [self.python, "-m", "saga_engine.testing.agent_child", str(self.program), str(folder), scene, kill]
         root = str(Path(__file__).parents[2])
         env = {key: value for key, value in os.environ.items() if not key.startswith("SAGA_")}
-        done = subprocess.run(  # noqa: S603 - the suite's own program
-            command,
-            env={**env, "PYTHONPATH": root, **self.environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-            cwd=folder,
-        )
-        if kill and done.returncode == -signal.SIGKILL:
+        env |= {"PYTHONPATH": root, **self.environment}
+        said, errors = folder / "said", folder / "errors"
+        # Files and no pipes: what a killed agent has started keeps them open.
+        with said.open("wb") as out, errors.open("wb") as err:
+            process = subprocess.Popen(  # noqa: S603 - the suite's own program
+                command, env=env, stdout=out, stderr=err, cwd=folder, start_new_session=True
+            )
+            try:
+                code = process.wait(timeout=300)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        if kill and code == -signal.SIGKILL:
             return {}
-        assert done.returncode == 0, done.stderr[-4000:]
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        assert code == 0, errors.read_text()[-4000:]
+        found: dict[str, Any] = json.loads(said.read_text().splitlines()[-1])
         return found
 
     def test_each_call_is_a_call_of_the_session(self, tmp_path: Path) -> None:
