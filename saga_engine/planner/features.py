@@ -109,7 +109,7 @@ FEATURES: Final[dict[str, Feature]] = {
     ),
     "irreversible": Feature(
         (),
-        "writes that cannot be undone, anywhere",
+        "writes that cannot be undone, anywhere or under a condition",
         'A write that cannot be undone may have `"kind": "irreversible"` in place of `pivot` or `retriable`. There '
         "may be several, anywhere. If a later step fails, the others are undone and the effect of such a step remains. "
         "Use it only where the goal accepts that, and put it as late as the goal allows.",
@@ -133,8 +133,9 @@ FEATURES: Final[dict[str, Feature]] = {
         "and `$output.step_ID.answer` is the chosen option; a later step binds it, or has it in a condition. `schema` "
         "in place of `options` is the JSON Schema of a free answer. "
         '`"expires_s": SECONDS` limits the wait; then the step fails, or with `"on_timeout": {"value": …}` has that '
-        "answer, which must not mean yes. Use it only for what a person must decide after earlier steps have happened; "
-        "what can be asked before the plan runs belongs into `questions`.",
+        "answer, which must not mean yes. To undo all at a no, give the ask `failed_when` on its own answer: a pivot "
+        "has no `when`. Use it only for what a person must decide after earlier steps have happened; what can be asked "
+        "before the plan runs belongs into `questions`.",
         '{"steps": [{"step_id": "offer", "tool": "orders.price", "params": {"order": "$input.order"}}, '
         '{"step_id": "sure", "ask": {"question": "Order it for {$output.step_offer.price}?", "options": ["with '
         'insurance", "without"]}}, {"step_id": "order", "tool": "orders.create", "params": {"order": '
@@ -144,8 +145,9 @@ FEATURES: Final[dict[str, Feature]] = {
         ("wait",),
         "waiting for an event from outside",
         '`"wait": {"event": NAME, "key": KEY, "timeout_s": SECONDS}`, in place of `tool`: it waits for '
-        "an event from outside, such as a payment, and the event's payload is its output. Without an event in time "
-        'it fails; `"on_timeout": {"value": …}` gives an output instead. In place of `event` and `key`, `"first": '
+        "an event from outside, such as a payment, and the event's payload is its output. It always has an end: without "
+        'an event in time it fails; `"on_timeout": {"value": …}` gives an output instead. In place of `event` and '
+        '`key`, `"first": '
         '[{"event": NAME, "key": KEY}, …]` waits for the first of several, and its output is `{"event", "key", '
         '"payload"}`; `"all"` waits for all of them, and its output is the list of these. Use it only for events that '
         "the goal names.",
