@@ -145,7 +145,7 @@ FEATURES: Final[dict[str, Feature]] = {
         ("wait",),
         "waiting for an event from outside",
         '`"wait": {"event": NAME, "key": KEY, "timeout_s": SECONDS}`, in place of `tool`: it waits for '
-        "an event from outside, such as a payment, and the event's payload is its output. It always has an end: without "
+        "an event from outside, such as a payment; the event's payload is its output. It always has an end: without "
         'an event in time it fails; `"on_timeout": {"value": …}` gives an output instead. In place of `event` and '
         '`key`, `"first": '
         '[{"event": NAME, "key": KEY}, …]` waits for the first of several, and its output is `{"event", "key", '
