@@ -188,6 +188,7 @@ async def test_a_denied_call_is_never_made() -> None:
         assert LOG == ["wire 50", "unwire w50"]
 
 
+@pytest.mark.virtual_time
 async def test_an_approval_that_nobody_gave_in_time_denies_the_call() -> None:
     """The question expires: the saga goes on by itself in this process, and a late approval is refused."""
     rules = {"rules": [{**ASK["rules"][0], "expires_s": 0.05}]}
@@ -195,7 +196,7 @@ async def test_an_approval_that_nobody_gave_in_time_denies_the_call() -> None:
         outcome = await engine.run(plan(wired(1000)))
         assert outcome.status == "ESCALATED"
         while not (await engine.show(outcome.saga_id)).ended:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
         ended = await engine.show(outcome.saga_id)
         assert statuses(ended) == ["BLOCKED"]
         assert ended.body["steps"][0]["error"]["error_code"] == "approval_expired"
