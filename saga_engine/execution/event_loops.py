@@ -38,7 +38,7 @@ def of_one_loop(kind: type[_T]) -> type[_T]:
             continue
         if iscoroutinefunction(method):
             setattr(kind, name, _awaited(method, what))
-        elif str(method.__annotations__.get("return", "")).startswith("Async"):
+        elif "Async" in str(method.__annotations__.get("return", "")):
             setattr(kind, name, _called(method, what))
     setattr(kind, "__init__", _made(vars(kind)["__init__"], what))  # noqa: B010 - mypy forbids the plain form
     return kind
