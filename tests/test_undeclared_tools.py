@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, NeedsPerson, sync_session, tool
 from saga_engine.agents import undeclared
-from saga_engine.errors import PlanInvalid, SettingInvalid
+from saga_engine.errors import PlanInvalid, SettingInvalid, ToolMissing
 
 LOG: list[str] = []
 
@@ -52,6 +52,37 @@ def test_the_first_minute(tmp_path: Any) -> None:
 
             assert search("tides") == "TIDES"
     assert LOG == ["search tides"]
+
+
+async def test_functions_of_the_block_may_come_after_a_life_that_ended() -> None:
+    """A session that is open begins before its block has brought its functions: what it did is answered, the rest made."""
+    for life in range(2):
+        async with Coordinator.open("memory://later", []) as engine:
+            with pytest.raises(LookupError):
+                async with engine.session("s", on_failure="keep") as s:
+
+                    @s.tool
+                    def write(text: str) -> str:
+                        LOG.append(text)
+                        return text.upper()
+
+                    look = s.tool(search_web, effect="read")
+                    assert await write("a") == "A"
+                    assert await look("b") == ["about b"]
+                    if life:
+                        assert await write("c") == "C"
+                    raise LookupError
+    assert LOG == ["a", "search b", "c"]
+
+
+async def test_a_tool_that_is_undone_must_be_there_from_the_start() -> None:
+    """Nothing could be undone through a stand-in."""
+    for life in range(2):
+        async with Coordinator.open("memory://undone", []) as engine:
+            with pytest.raises(ToolMissing if life else LookupError):
+                async with engine.session("s", on_failure="keep") as s:
+                    await s.tool(add_note, undo=remove_note)("a")
+                    raise LookupError
 
 
 async def test_it_is_reported_as_left_and_an_operator_is_asked_first() -> None:

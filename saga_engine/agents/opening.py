@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,9 @@ from typing import Any, Protocol
 from saga_engine.agents.guards import AgentRules
 from saga_engine.agents.observing import ObservedSession, observed, observed_path
 from saga_engine.agents.replaying import replayed
+from saga_engine.agents.stand_ins import bring_stand_ins
 from saga_engine.agents.watch import Watch
+from saga_engine.errors import ToolMissing
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.search import check_tags
 from saga_engine.execution.templates import Templates
@@ -78,8 +80,19 @@ async def open_session(
     body |= {key: value for key, value in own.items() if value is not None}
     strict = host.limits.tightened(limits_from(limits))
     handle = partial(session_handle, host.store, host.supervisor, host.tools, limits=strict)
-    made = Session(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
-    made.adopt, made.watch, made.expanded = bring, Watch(host.tools, host.agents.guards), host.templates.expanded
-    made.bring(*tools)
-    async with opened(made, handle, body) as session:
+
+    def made() -> Session:
+        session = Session(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
+        session.adopt, session.watch = bring, Watch(host.tools, host.agents.guards)
+        session.expanded = host.templates.expanded
+        session.bring(*tools)
+        return session
+
+    async with AsyncExitStack() as stack:
+        try:
+            session = await stack.enter_async_context(opened(made(), handle, body))
+        except ToolMissing:  # functions that the block is yet to bring
+            if not await bring_stand_ins(host.store, name, host.tools, bring):
+                raise
+            session = await stack.enter_async_context(opened(made(), handle, body))
         yield session
