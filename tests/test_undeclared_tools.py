@@ -118,6 +118,20 @@ async def test_the_agent_runs_again_after_the_answer() -> None:
     assert LOG == ["note a", "note b"]
 
 
+async def test_an_answer_that_nobody_has_read_yet_is_read_by_the_agent() -> None:
+    """``saga resolve`` without a worker only posts it: the next run of the agent goes on at once."""
+    async with Coordinator.open("memory://", [add_note]) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s") as s:
+                await s.call(add_note, text="a")
+                raise LookupError
+        await engine.resolve("s", 1, "keep", wait=False)
+        async with engine.session("s") as s:
+            assert await s.call(add_note, text="a") == "a"
+        assert (await engine.show("s")).completed
+    assert LOG == ["note a"]
+
+
 @pytest.mark.parametrize("word", ["undo", "irreversible", "read"])
 async def test_one_word_brings_the_undo_without_a_question(word: str) -> None:
     """Who said what a call does is undone as ever: with an explicit ``undo``, an irreversible call, a read."""

@@ -13,7 +13,7 @@ from saga_engine.agents.observing import ObservedSession, observed, observed_pat
 from saga_engine.agents.replaying import replayed
 from saga_engine.agents.stand_ins import bring_stand_ins
 from saga_engine.agents.watch import Watch
-from saga_engine.errors import ToolMissing
+from saga_engine.errors import NeedsPerson, SagaError, ToolMissing
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.search import check_tags
 from saga_engine.execution.templates import Templates
@@ -88,11 +88,18 @@ async def open_session(
         session.bring(*tools)
         return session
 
+    async def mended(error: SagaError) -> bool:
+        """The block is yet to bring its functions, or the answer that gives it the session is read only now."""
+        if isinstance(error, NeedsPerson):
+            return error.context.get("kind") == "session-kept"
+        return await bring_stand_ins(host.store, name, host.tools, bring)
+
     async with AsyncExitStack() as stack:
-        try:
-            session = await stack.enter_async_context(opened(made(), handle, body))
-        except ToolMissing:  # functions that the block is yet to bring
-            if not await bring_stand_ins(host.store, name, host.tools, bring):
-                raise
-            session = await stack.enter_async_context(opened(made(), handle, body))
+        for last in (False, False, True):  # each of the two happens once
+            try:
+                session = await stack.enter_async_context(opened(made(), handle, body))
+                break
+            except (ToolMissing, NeedsPerson) as error:
+                if last or not await mended(error):
+                    raise
         yield session
