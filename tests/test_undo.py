@@ -343,3 +343,23 @@ async def test_its_trace_is_replayed(*, session: bool) -> None:
             replay = Replay(trace, engine.tools, together_ms=10**9)
             assert len(list(replay.run())) == len(trace.entries) - 1
             assert replay.divergence is None
+
+
+async def test_a_caller_that_leaves_amid_a_transfer_leaves_no_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saga whose effects are being handed over has ended: nobody owns it once the caller is gone."""
+    async with Coordinator.open("memory://", [book, cancel]) as engine:
+        await engine.run({"steps": [{"step_id": 1, "tool": "book", "params": {"what": "a"}}]}, saga_id="a")
+        inside, reads = asyncio.Event(), engine.store.read
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            inside.set()
+            await asyncio.sleep(3600)
+            return await reads(*args, **options)
+
+        monkeypatch.setattr(engine.store, "read", slow)
+        transfer = asyncio.create_task(engine.supervisor.transfer_ended("a", lambda _: None))
+        await inside.wait()
+        transfer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await transfer
+        assert (await engine.store.head("a")).owner == ""

@@ -211,14 +211,12 @@ def _not_begun(saga_id: str, code: str, why: str) -> ChildEnd:
     return ChildEnd(saga_id, "", error=ErrorInfo(code, why[:1000], retryable=False))
 
 
-def children(family: Family) -> Kind:
-    """The children of the sagas that one process drives."""
-    return Kind(lambda state: Children(family, state), "child", begins=True)
-
-
-def parents(family: Family) -> Kind:
-    """The sagas that wait for those that one process drives."""
-    return Kind(lambda state: _Telling(family, state), follows=lambda state, _: state.parent is not None)
+def kin(family: Family) -> tuple[Kind, Kind]:
+    """The children of the sagas that one process drives, and the sagas that wait for these."""
+    return (
+        Kind(lambda state: Children(family, state), "child", begins=True),
+        Kind(lambda state: _Telling(family, state), follows=lambda state, _: state.parent is not None),
+    )
 
 
 class _Telling(Companion):

@@ -40,7 +40,7 @@ from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools, Tracing
 from saga_engine.runtime.audit import Audit
-from saga_engine.runtime.children import BeginUndo, Family, children, parents
+from saga_engine.runtime.children import BeginUndo, Family, kin
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
@@ -123,7 +123,6 @@ class Supervisor:
         self.pending = PendingReleases(store, self._owner, self._drives)
         #: Compares what the store says of this process with what it drives.
         self.audit = Audit(store.work, self._owner, self._drives, self._covers, self.pending)
-        family = Family(store, tools, self, limits, begin_undo, keep_ms=keep_ms)
         self._entrance = TakeOver(
             store=store,
             tools=tools,
@@ -141,7 +140,7 @@ class Supervisor:
             performer=self._performer_for,
             stopping=self._stopping,
             on_wait=on_wait,
-            kinds=(waits(store, bring_event), children(family), parents(family)),
+            kinds=(waits(store, bring_event), *kin(Family(store, tools, self, limits, begin_undo, keep_ms=keep_ms))),
             rests_on=self.resumptions.rests_on,
         )
 

@@ -256,7 +256,7 @@ class TakeOver:
         Raises what ``make`` and ``Store.acquire`` raise, and ``LeaseHeld`` while another process does the same.
         """
         async with self.transfers:  # two of this process would fence each other off
-            # What its caller may use, and that he has left, stops nothing of it halfway.
+            # What its caller may use stops nothing of it halfway.
             transfer = self._transfer_ended(saga_id, make)
             await asyncio.create_task(transfer, context=context_of_its_own())
 
@@ -281,7 +281,7 @@ class TakeOver:
             ack = await self.writer.append(entry)
             if ack.code != "ok":
                 raise refusal(saga_id, ack.code, ack.digest)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             await self.pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
         if self.observers:
@@ -417,7 +417,7 @@ class TakeOver:
     def _now_of(self, state: State) -> int:
         return self.clock.now_after(state.saga_id, state.at)
 
-    def due_after(self, error: Exception, since_ms: int | None = None) -> int:
+    def due_after(self, error: BaseException, since_ms: int | None = None) -> int:
         """When a worker may try again: at once after an outage.
 
         Later, perhaps elsewhere, after a failure with a reason.
