@@ -16,6 +16,9 @@ from website.chinese_search import terms
 from website.diagrams import drawn
 from website.stage import DeadLink, Stage, toctrees
 
+#: The first one builds the whole site.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
