@@ -16,6 +16,7 @@ from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan, Step
+    from saga_engine.plan.model_parts import Fallback
     from saga_engine.plan.tool_spec import ToolCatalog
     from saga_engine.ports import PlannerRequest
 
@@ -251,9 +252,11 @@ def not_allowed(
             limit = f" with {cut(step.tool, 80)}, which cannot be undone" if limited else ""
             yield _refused(name, f"step {step.key} uses '{path}'{limit}", json_path(("steps", index, path)))
     for index, step in enumerate(plan.finally_):
-        if "finally" not in may_use and not _tells(step, catalog):
-            what = f"step {step.key} of 'finally' calls {cut(step.tool, 80)}, which neither reads nor tells somebody"
-            yield _refused("finally", what, json_path(("finally", index, "tool")))
+        for path, call in () if "finally" in may_use else _made(step):
+            if not _tells(call.tool, catalog):
+                tool = cut(call.tool, 80)
+                what = f"step {step.key} of 'finally' calls {tool}, which neither reads nor tells somebody"
+                yield _refused("finally", what, json_path(("finally", index, *path, "tool")))
 
 
 def _refused(name: str, what: str, path: str) -> Problem:
@@ -267,16 +270,27 @@ def refused_parts(problems: Iterable[Mapping[str, str] | Problem]) -> list[str]:
     return list(dict.fromkeys(found[1] for text in texts for found in [_SAID.search(text)] if found))
 
 
+def _made(step: Step) -> Iterator[tuple[tuple[str | int, ...], Step | Fallback]]:
+    """The forward calls that a step may make, its own and those of its fallbacks, each with its path in the step."""
+    yield (), step
+    for number, fallback in enumerate(step.fallback or ()):
+        if fallback.tool is not None:  # else it is the step's own call again, or its earlier result
+            yield ("fallback", number), fallback
+
+
 def _undoable(step: Step, catalog: ToolCatalog | None) -> bool:
     """Whether each call of a step can be undone, or changes nothing; of an unknown tool another rule tells."""
-    spec = None if catalog is None else catalog.spec(step.tool)
-    if spec is None or spec.effect == "read":
-        return True
-    return (spec.undo is not None or step.rollback is not None) and step.kind in {None, "compensatable"}
+    for _, call in _made(step):
+        spec = None if catalog is None or call.tool is None else catalog.spec(call.tool)
+        if spec is None or spec.effect == "read":
+            continue
+        if (spec.undo is None and call.rollback is None) or step.kind not in {None, "compensatable"}:
+            return False
+    return True
 
 
-def _tells(step: Step, catalog: ToolCatalog | None) -> bool:
-    spec = None if catalog is None else catalog.spec(step.tool)
+def _tells(tool: str | None, catalog: ToolCatalog | None) -> bool:
+    spec = None if catalog is None or tool is None else catalog.spec(tool)
     return spec is None or spec.effect == "read" or is_notice(spec)
 
 

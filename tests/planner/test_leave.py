@@ -48,6 +48,7 @@ SUM = {"step_id": "sum", "compute": {"sum": "$output.step_get.lines", "of": "$it
 PAY = step("pay", "bank.transfer", {"amount": "$output.step_sum"}, kind="pivot")
 TELL = step("tell", "mail.send", {"to": "a@b.example", "text": "{$end.status}"})
 SURE = {"step_id": "sure", "ask": {"question": "Pay {$output.step_sum}?", "options": ["yes", "no"]}}
+PAID = {"tool": "bank.transfer", "params": {"amount": 5000}}
 #: One plan with every part that needs no leave.
 SAFE_PLAN = {
     "steps": [
@@ -84,6 +85,8 @@ async def test_safe_parts_need_no_leave() -> None:
         ({"steps": [GET, {**PAY, "kind": None, "params": {"amount": "$item.price"}, "each": "$output.step_get.lines"}]}, "$.steps[1].each", "each"),
         ({"steps": [GET], "finally": [step("pay", "bank.transfer", {"amount": 1})]}, "$.finally[0].tool", "finally"),
         ({"steps": [GET], "finally": [step("del", "mails.delete", {"subject": "old"})]}, "$.finally[0].tool", "finally"),
+        ({"steps": [GET], "finally": [{**TELL, "fallback": [PAID]}]}, "$.finally[0].fallback[0].tool", "finally"),
+        ({"steps": [GET, {**RESERVE, "fallback": [PAID]}]}, "$.steps[1].each", "each"),
         ({"steps": [GET, SUM, SURE]}, "$.steps[2].ask", "ask"),
         ({"steps": [GET, {"step_id": "w", "wait": {"event": "paid"}}]}, "$.steps[1].wait", "wait"),
         ({"steps": [GET, {"step_id": "w", "sleep": 5}]}, "$.steps[1].sleep", "sleep"),
