@@ -25,6 +25,8 @@ _SAID_CHARS: Final = 300
 _HINT_CHARS: Final = 300
 #: The shown size of one fact of the review.
 _REVIEW_CHARS: Final = 1000
+#: The most of a row where the user agrees to the calls by it: more than a plan has.
+_CALLS_CHARS: Final = 1_000_000
 _PROBLEMS: Final = 5
 _CODES: Final = 3
 #: What came back in a round, by the word of the transcript.
@@ -422,23 +424,27 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
-def _tell_review(body: Mapping[str, Any]) -> None:
-    """What a person wants to know before the plan runs: a table, or lines where it does not fit the terminal."""
+def _tell_review(body: Mapping[str, Any], *, calls: bool) -> None:
+    """What a person wants to know before the plan runs: a table, or lines where it does not fit the terminal.
+
+    ``calls``: with every call in full, because the plan itself is not printed.
+    """
     import sys
 
     from saga_engine.cli.output import fits, note, shown, stderr_line, table
     from saga_engine.planner.review_rows import review_rows
 
-    rows = review_rows(body)
+    rows = review_rows(body, calls=calls)
     if not rows:
         return
+    most = _CALLS_CHARS if calls else _REVIEW_CHARS
     titles = ["STEP", "REVIEW", ""]
-    if fits(titles, rows, limit_chars=_REVIEW_CHARS, stream=sys.stderr):
-        for line in table(titles, rows, limit_chars=_REVIEW_CHARS, stream=sys.stderr).splitlines():
+    if fits(titles, rows, limit_chars=most, stream=sys.stderr):
+        for line in table(titles, rows, limit_chars=most, stream=sys.stderr).splitlines():
             stderr_line(line)
         return
     for row in rows:
-        note(f"{f'step {shown(row.step, 80)}, ' if row.step else ''}{row.what}: {shown(row.text, _REVIEW_CHARS)}")
+        note(f"{f'step {shown(row.step, 80)}, ' if row.step else ''}{row.what}: {shown(row.text, most)}")
 
 
 def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool, printed: bool) -> None:
@@ -458,7 +464,7 @@ def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_js
         document(body["plan"])
     for line in planned.notes:
         note(f"note: {shown(line)}")
-    _tell_review(body)
+    _tell_review(body, calls=not printed)
     if planned.source == "model":
         note(_used(planned.model, planned.rounds, body["usage"], planned.budget))
     if out is not None:

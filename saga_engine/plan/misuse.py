@@ -16,6 +16,7 @@ from saga_engine.errors import Problem
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.comparisons import COMPARISONS, ComparisonInvalid, predicate
 from saga_engine.plan.compiler import checked_draft
+from saga_engine.plan.effort import spend
 from saga_engine.plan.notices import is_notice
 from saga_engine.plan.values import cut, json_path
 
@@ -52,6 +53,10 @@ _BINDS: Final = re.compile(r"\$(?:output|input|item|index|before|end|saga|key|se
 _OUTPUT: Final = re.compile(r"\$output\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])(.*)\Z", re.DOTALL)
 _WORDS: Final = re.compile(r"\w+")
 _NEAR: Final = 0.85
+#: Options of which each is compared with each; the letters of one, and of a word.
+_MOST_COMPARED: Final = 20
+_COMPARED_CHARS: Final = 200
+_WORD_CHARS: Final = 40
 #: Letters of other alphabets, by their numbers, and the Latin ones that they look like.
 _LOOKS: Final = {
     0x430: "a", 0x435: "e", 0x43E: "o", 0x440: "p", 0x441: "c", 0x443: "y", 0x445: "x", 0x456: "i", 0x458: "j",
@@ -65,6 +70,7 @@ def misuses(plan: Plan, catalog: ToolCatalog | None) -> list[Problem]:
     made = checked_draft(plan, catalog)
     found: list[Problem] = []
     for index, step in enumerate(plan.steps):
+        spend()
         found += _conditions(made, index, step)
         if step.ask is not None:
             found += _ask(made, index, step)
@@ -312,22 +318,40 @@ def agrees(value: Any) -> bool:
 
 
 def _alike(options: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Options that differ by signs, by letters that look the same, or by a letter or two in their words."""
-    seen: list[tuple[list[str], str]] = []
+    """Options that differ by signs, by letters that look the same, or by a letter or two in their words.
+
+    Each is named once, with the first one that it resembles. Of many options, or long ones, only those are found whose
+    difference is not a letter: nobody reads them closely, and each pair costs as much as its texts are long.
+    """
+    seen: dict[str, str] = {}
+    close: list[tuple[list[str], str]] = []
     for option in options:
+        spend()
         words = _WORDS.findall(unicodedata.normalize("NFKC", option).translate(_LOOKS).casefold())
-        for others, text in seen:
+        text = "".join(words)
+        if text in seen:
+            yield seen[text], option
+            continue
+        seen[text] = option
+        if len(options) > _MOST_COMPARED or len(text) > _COMPARED_CHARS:
+            continue
+        for others, other in close:
+            spend()
             pairs = list(zip(words, others, strict=False)) if len(words) == len(others) else []
-            if "".join(words) == "".join(others) or (pairs and all(_near(*pair) for pair in pairs)):
-                yield text, option
-        seen.append((words, option))
+            if pairs and all(_near(*pair) for pair in pairs):
+                yield other, option
+                break
+        close.append((words, option))
 
 
 def _near(one: str, other: str) -> bool:
     if one == other:
         return True
-    digits = any(char.isdigit() for char in one + other)
-    return not digits and min(len(one), len(other)) > 4 and difflib.SequenceMatcher(None, one, other).ratio() >= _NEAR
+    least, most = sorted((len(one), len(other)))
+    if least <= 4 or most > _WORD_CHARS or any(char.isdigit() for char in one + other):
+        return False
+    compared = difflib.SequenceMatcher(None, one, other)
+    return compared.real_quick_ratio() >= _NEAR and compared.quick_ratio() >= _NEAR and compared.ratio() >= _NEAR
 
 
 def _names(schema: Any) -> str:

@@ -15,8 +15,7 @@ from saga_engine.plan.notices import is_notice
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
-    from saga_engine.plan.model import Plan, Step
-    from saga_engine.plan.model_parts import Fallback
+    from saga_engine.plan.model import Fallback, Plan, Step
     from saga_engine.plan.tool_spec import ToolCatalog
     from saga_engine.ports import PlannerRequest
 
@@ -252,11 +251,11 @@ def not_allowed(
             limit = f" with {cut(step.tool, 80)}, which cannot be undone" if limited else ""
             yield _refused(name, f"step {step.key} uses '{path}'{limit}", json_path(("steps", index, path)))
     for index, step in enumerate(plan.finally_):
-        for path, call in () if "finally" in may_use else _made(step):
+        for place, call in () if "finally" in may_use else _made(step):
             if not _tells(call.tool, catalog):
                 tool = cut(call.tool, 80)
                 what = f"step {step.key} of 'finally' calls {tool}, which neither reads nor tells somebody"
-                yield _refused("finally", what, json_path(("finally", index, *path, "tool")))
+                yield _refused("finally", what, json_path(("finally", index, *place, "tool")))
 
 
 def _refused(name: str, what: str, path: str) -> Problem:

@@ -30,6 +30,7 @@ def part_facts(plan: Plan, compiled: CompiledPlan) -> dict[str, Any]:
     """The facts by kind; each list is empty if the plan has no such part."""
     by_key = {step.key: step for step in compiled.steps}
     return {
+        "calls": [call for step in plan.steps if step.tool for call in _calls(step)],
         "asks": [_asked(plan, compiled, step) for step in plan.steps if step.ask is not None],
         "waits": [_waited(step) for step in plan.steps if step.wait is not None or step.sleep is not None],
         "lists": [_listed(step, compiled) for step in plan.steps if step.each is not None],
@@ -40,7 +41,7 @@ def part_facts(plan: Plan, compiled: CompiledPlan) -> dict[str, Any]:
             for step in plan.steps
             if step.on_error == "continue" or getattr(step.each, "on_error", None) == "collect"
         ],
-        "final": [{"step_id": step.step_id, "tool": step.tool, "params": dict(step.params)} for step in plan.finally_],
+        "final": [call for step in plan.finally_ for call in _calls(step)],
         "notices": [
             {"step_id": step.step_id, "tool": step.tool, "kind": kind, "to": _recipient(by_key[step.key])}
             for step in plan.steps
@@ -72,6 +73,23 @@ def value_in_words(value: Any) -> str:
     if isinstance(value, str) and value.startswith("$"):
         return _BINDING.sub(lambda found: found[1], value)
     return value if isinstance(value, str) else cut(value, 120)
+
+
+def _calls(step: Step) -> Iterator[dict[str, Any]]:
+    """Every forward call that a step may make, with its params as written: its own, then what replaces it.
+
+    ``instead_of``: the tool of the step whose failure it follows; ``how``: it is no other call, but this.
+    """
+    params = dict(step.params)
+    yield {"step_id": step.step_id, "tool": step.tool, "params": params}
+    for each in step.fallback or ():
+        told: dict[str, Any] = {"step_id": step.step_id, "tool": each.tool or step.tool, "instead_of": step.tool}
+        told["params"] = params if each.params is None else dict(each.params)
+        if each.cached_s is not None:
+            told["how"] = f"its last result counts, if it is at most {each.cached_s:g} s old"
+        elif each.queue_s is not None:
+            told["how"] = f"it is tried again every {each.queue_s:g} s"
+        yield told
 
 
 # --- questions and waits ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import Problem
 from saga_engine.plan import graph
+from saga_engine.plan.compiled import CompiledFallback
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.notices import notice_kind
 from saga_engine.plan.values import json_path
@@ -13,6 +14,7 @@ from saga_engine.planner.part_review import part_facts
 
 if TYPE_CHECKING:
     from saga_engine.analysis.simulation import Rehearsal
+    from saga_engine.plan.compiled import CompiledRollback
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.policy.rules import Policy
@@ -25,7 +27,8 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
 
     Also what the other parts of the plan do (``planner.part_review``). A call that cannot be undone and only tells
     somebody something has its kind as ``notice``. ``late``: the calls for events that come too late, which are never
-    undone. An undo is ``registered`` by its tool's owner, or ``written`` by the author of the plan.
+    undone. ``instead_of``: the call is a fallback of this tool. An undo is ``registered`` by its tool's owner, or
+    ``written`` by the author of the plan.
     """
     compiled = compile_plan(plan, catalog)
     irreversible: list[dict[str, Any]] = []
@@ -35,11 +38,18 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
         step = whole if whole.each is None else whole.each.item
         told = {"step_id": step.step_id, "tool": step.tool}
         if step.rollback is not None:
-            for undo in step.rollback.calls():
-                registered = undo.params is undo.usual
-                undos.append({**told, "undo": undo.tool, "by": "registered" if registered else "written"})
+            undos += _undos(told, step.rollback)
         elif step.kind != "read":
             irreversible.append({**told, "kind": step.kind, "notice": _notice(step.spec)})
+        for fallback in (
+            each for each in whole.servings() if isinstance(each, CompiledFallback) and each.way == "tool"
+        ):
+            other = {"step_id": step.step_id, "tool": fallback.tool}
+            if fallback.rollback is not None:
+                undos += _undos(other, fallback.rollback)
+            elif step.kind != "read" and (fallback.spec is None or fallback.spec.effect != "read"):
+                kind = {"kind": step.kind, "notice": _notice(fallback.spec)}
+                irreversible.append({**other, **kind, "instead_of": step.tool})
         if step.late is not None:
             late.append({"step_id": step.step_id, "tool": step.late.tool, "params": dict(step.late.params.raw)})
     approvals: list[dict[str, Any]] = []
@@ -56,6 +66,17 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
         **part_facts(plan, compiled),
         "simulation": {"summary": simulated.summary(), "left": simulated.count("left")},
     }
+
+
+def _undos(told: dict[str, Any], rollback: CompiledRollback) -> list[dict[str, Any]]:
+    """The calls of an undo; one whose params the plan says has them, as they are written."""
+    found: list[dict[str, Any]] = []
+    for undo in rollback.calls():
+        if undo.params is undo.usual:
+            found.append({**told, "undo": undo.tool, "by": "registered"})
+        else:
+            found.append({**told, "undo": undo.tool, "by": "written", "params": undo.params.raw})
+    return found
 
 
 def _notice(spec: ToolSpec | None) -> str:

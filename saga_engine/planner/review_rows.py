@@ -17,10 +17,14 @@ class Row(NamedTuple):
     text: str
 
 
-def review_rows(told: Mapping[str, Any]) -> list[Row]:
-    """The rows of a planned plan (``PlannedPlan.to_dict``), what nobody can take back first."""
+def review_rows(told: Mapping[str, Any], *, calls: bool = False) -> list[Row]:
+    """The rows of a planned plan (``PlannedPlan.to_dict``), what nobody can take back first.
+
+    With ``calls`` every call stands before them with all of its params, for who does not see the plan itself; without
+    it, those that replace a call that fails.
+    """
     facts = told.get("review") or {}
-    found: list[Row] = []
+    found: list[Row] = [*_calls(facts, own=calls)]
     for make in (_finality, _people, _waits, _flow, _values, _undos):
         found += make(facts)
     found += [Row("", "assumed", text) for text in told.get("assumptions", ()) if told.get("source") == "model"]
@@ -30,19 +34,33 @@ def review_rows(told: Mapping[str, Any]) -> list[Row]:
     return [*found, *_changes(told.get("changes") or {})]
 
 
+def _calls(facts: Mapping[str, Any], *, own: bool) -> Iterator[Row]:
+    for call in facts.get("calls", ()):
+        if "instead_of" in call:
+            yield Row(_id(call), "fallback", _fallback(call))
+        elif own:
+            yield Row(_id(call), "calls", f"{call['tool']} {_whole(call['params'])}")
+
+
+def _fallback(call: Mapping[str, Any]) -> str:
+    then = call.get("how") or f"{call['tool']} {_whole(call['params'])}"
+    return f"if {call['instead_of']} fails: {then}"
+
+
 def _finality(facts: Mapping[str, Any]) -> Iterator[Row]:
     kinds = {each["step_id"]: each for each in facts.get("notices", ())}
     for call in facts.get("irreversible", ()):
         notice = kinds.get(call["step_id"])
-        if notice is None:
+        if "instead_of" in call:
+            yield Row(_id(call), "final", f"{call['tool']}, the fallback, cannot be undone ({call['kind']})")
+        elif notice is None:
             yield Row(_id(call), "final", f"{call['tool']} cannot be undone ({call['kind']})")
         else:
             to = f" to {notice['to']}" if notice["to"] else ""
             yield Row(_id(call), notice["kind"], f"{call['tool']} sends a {notice['kind']}{to}, which cannot be unsent")
     for call in facts.get("final", ()):
-        yield Row(
-            _id(call), "at the end", f"{call['tool']} {_json(call['params'])} runs whatever happened; never undone"
-        )
+        what = f"{call['tool']} {_whole(call['params'])} runs whatever happened"
+        yield Row(_id(call), "at the end", f"{_fallback(call) if 'instead_of' in call else what}; never undone")
     for verdict in facts.get("approvals", ()):
         what = "needs approval" if verdict["verdict"] == "ask" else "is denied"
         sure = "" if verdict["certain"] else "perhaps "
@@ -73,9 +91,8 @@ def _waits(facts: Mapping[str, Any]) -> Iterator[Row]:
         events = ", ".join(f"{each['event']} (key {each['key']})" for each in wait["events"])
         yield Row(_id(wait), "waits", f"for {events}; ends with {wait['ends_with']}; {wait['without_event']}")
     for call in facts.get("late", ()):
-        what = (
-            f"an event that comes too late is answered by {call['tool']} {_json(call['params'])}, which is never undone"
-        )
+        made = f"{call['tool']} {_whole(call['params'])}"
+        what = f"an event that comes too late is answered by {made}, which is never undone"
         yield Row(_id(call), "late", what)
 
 
@@ -104,7 +121,7 @@ def _values(facts: Mapping[str, Any]) -> Iterator[Row]:
 
 def _undos(facts: Mapping[str, Any]) -> Iterator[Row]:
     for undo in facts.get("undos", ()):
-        by = "" if undo["by"] == "registered" else ", written by the model"
+        by = "" if undo["by"] == "registered" else f" {_whole(undo['params'])}, written by the model"
         yield Row(_id(undo), "undo", f"{undo['tool']} is undone by {undo['undo']}{by}")
 
 
@@ -121,6 +138,10 @@ def _id(fact: Mapping[str, Any]) -> str:
     return str(fact["step_id"])
 
 
+def _whole(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = _whole(value)
     return text if len(text) <= _CHARS else f"{text[: _CHARS - 1]}…"

@@ -123,6 +123,7 @@ async def test_a_plan_is_submitted_only_with_a_yes(cli, said, code, world):
         os.close(ours)
         os.close(theirs)
     assert "book is undone by unbook" in err, "the review comes first"
+    assert 'book {"item": "$input.room"}' in err, "with every call that a yes agrees to"
     assert "submit this plan? [y/N]" in err
     assert (running.returncode, cli.world) == (code, world)
 

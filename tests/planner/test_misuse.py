@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from saga_engine.errors import PlannerFailed
+from saga_engine.plan.effort import spending
+from saga_engine.plan.misuse import misuses
+from saga_engine.plan.model import load_plan
 from saga_engine.planner.planning import Planning
 from saga_engine.planner.review_rows import review_rows
 from saga_engine.planner.settings import PlannerSettings
@@ -110,6 +114,22 @@ async def test_what_decides_something_passes(name: str) -> None:
     assert await problems(*SOUND[name]) == []
 
 
+async def test_many_options_cost_little() -> None:
+    """Each round of the comparison can be ended, and long or many options have few of them."""
+    rounds: list[None] = []
+    asked = ["".join(letters) for letters in permutations("abcdefgh", 4)][:80]
+    made = load_plan({"steps": [{"step_id": 1, "ask": {"question": "Which?", "options": asked}}]})
+    with spending(lambda: rounds.append(None)):
+        assert [each.code for each in misuses(made, None)] == []
+    assert 80 < len(rounds) < 1000, "each with each would be 3,160"
+    alike = {
+        "question": "Which?",
+        "options": [f"room of {name}" for name in ("Andrew", "Bettina", "Andrews", "bettina")],
+    }
+    two = load_plan({"steps": [{"step_id": 1, "ask": alike}]})
+    assert [each.code for each in misuses(two, None)] == ["options-alike"] * 2
+
+
 async def test_the_review_tells_what_every_part_does() -> None:
     """Questions with what follows, waits with their end, lists with their calls, conditions, values, calls at the end."""
     lines = step("all", "stock.reserve", {"sku": "$item.sku"}, each={"of": "$output.step_get.lines", "parallel": 3})
@@ -150,3 +170,19 @@ async def test_a_list_in_the_input_has_its_number_of_calls() -> None:
     said = {(row.step, row.what): row.text for row in review_rows(made.to_dict())}
     assert said["all", "list"] == "3 calls, of input.skus: stock.reserve"
     assert said["get", "failure"] == "orders.get counts as failed if get.state is open"
+
+
+async def test_the_review_tells_what_replaces_a_call() -> None:
+    """A fallback is a call like the step's own: with its params, and with whether it can be undone."""
+    paid = {"tool": "bank.refund", "params": {"amount": 5000}}
+    told = step("tell", "mail.send", {"to": "a@b.example", "text": "on its way"}, kind="pivot", fallback=[paid])
+    end = step("end", "mail.send", {"to": "a@b.example", "text": "over"}, fallback=[paid])
+    made = await planned(GET, RESERVE, told, **{"finally": [end]})
+    rows = [tuple(row) for row in review_rows(made.to_dict())]
+    assert ("tell", "fallback", 'if mail.send fails: bank.refund {"amount": 5000}') in rows
+    assert ("tell", "final", "bank.refund, the fallback, cannot be undone (pivot)") in rows
+    assert ("end", "at the end", 'if mail.send fails: bank.refund {"amount": 5000}; never undone') in rows
+    whole = review_rows(made.to_dict(), calls=True)
+    own = [(row.step, row.text) for row in whole if row.what == "calls"]
+    assert [each for each, _ in own] == ["get", RESERVE["step_id"], "tell"]
+    assert own[-1][1] == 'mail.send {"to": "a@b.example", "text": "on its way"}'
