@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from saga_engine import CallFailed, Coordinator, tool
+from saga_engine import CallFailed, Coordinator, ToolError, tool
 from saga_engine.agents.guards import AgentGuards
 from saga_engine.errors import SettingInvalid
 from saga_engine.settings import Settings, SettingsFile
@@ -43,7 +44,7 @@ def ask_model(words: int) -> dict[str, Any]:
     return {"answer": "yes", "usage": {"tokens": words}}
 
 
-TOOLS = [look, add, ask_model]
+TOOLS = [look, add, remove, ask_model]
 
 
 def settings(**agents: Any) -> Settings:
@@ -146,3 +147,55 @@ def test_files_are_tightened_and_nonsense_is_refused() -> None:
     ):
         with pytest.raises(SettingInvalid, match=r"\[agents\]"):
             AgentGuards.parse(table, "saga.toml")
+
+
+@tool(effect="read")
+async def pay(nth: int) -> int:
+    LOG.append(f"pay {nth}")
+    await asyncio.sleep(0)
+    if nth < 0:
+        raise ToolError("declined")
+    return nth
+
+
+def paying(store: str, most: int) -> Any:
+    limits = settings(max_cost={"usd": most}, costs={"pay": {"usd": 1}})
+    return Coordinator.open(store, [*TOOLS, pay], settings=limits)
+
+
+async def test_calls_in_flight_and_failed_calls_are_paid_for() -> None:
+    """Side by side no more are made than one after the other, and a failure is not free."""
+    async with paying("memory://", 5) as engine:
+        async with engine.session("side-by-side") as s:
+            found = await asyncio.gather(*(s.call(pay, nth=nth) for nth in range(8)), return_exceptions=True)
+            assert [isinstance(each, CallFailed) for each in found] == [False] * 5 + [True] * 3
+        LOG.clear()
+        async with engine.session("failing") as s:
+            for _ in range(4):
+                await asyncio.gather(s.call(pay, nth=-1), s.call(pay, nth=-2), return_exceptions=True)
+    assert len(LOG) == 5
+
+
+async def test_what_was_recorded_is_never_refused() -> None:
+    """Nor by a guard that is stricter than when the call was made; what comes after it is."""
+    for most in (5, 2):
+        async with paying("memory://stricter", most) as engine:
+            with pytest.raises(LookupError):
+                async with engine.session("s", on_failure="keep") as s:
+                    assert [await s.call(pay, nth=nth) for nth in range(4)] == [0, 1, 2, 3]
+                    if most == 2:
+                        with pytest.raises(CallFailed, match="4 of 2 usd"):
+                            await s.call(pay, nth=4)
+                    await s.call(add, text="a")
+                    raise LookupError
+    assert LOG == ["pay 0", "pay 1", "pay 2", "pay 3", "add a"]
+
+
+async def test_an_agent_may_always_take_its_own_call_back() -> None:
+    """A guard is there against more effects; the same undo again would undo nothing, and is refused."""
+    async with opened(max_calls=1) as engine, engine.session("s") as s:
+        await s.call(add, text="a")
+        await s.call(remove, text="a")
+        with pytest.raises(CallFailed, match="all 1 calls are made"):
+            await s.call(remove, text="a")
+    assert LOG == ["add a", "remove a"]

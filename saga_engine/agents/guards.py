@@ -7,13 +7,14 @@ nothing but its calls and their recorded outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from saga_engine.core.records import CallAdded
 from saga_engine.core.state import State
+from saga_engine.core.undo_by_call import undone_by
 from saga_engine.errors import CallFailed
 from saga_engine.plan.jsonpath import Mismatch, follow, scan
 from saga_engine.plan.values import digest
@@ -101,16 +102,32 @@ def agent_rules(settings: Settings | str | None, files: Sequence[SettingsFile]) 
 
 
 class LoopGuard:
-    """Looks at the calls of one session, one after the other."""
+    """Looks at the calls of one session, one after the other.
 
-    def __init__(self, guards: AgentGuards) -> None:
+    ``repeats``: whether the next call is answered as another life of the agent recorded it.
+    """
+
+    def __init__(self, guards: AgentGuards, repeats: Callable[[CallAdded], bool]) -> None:
         self._guards = guards
+        self._repeats = repeats
         self._row = ("", 0)
         self._spent: dict[str, float] = {}
-        self._counted: set[str] = set()
+        self._counted: set[tuple[int, str]] = set()
+        self._tools: dict[int, str] = {}  # by place: a call in flight is not in the state yet
 
     def check(self, record: CallAdded, state: State | None, made: Sequence[str]) -> None:
-        """The next call, after those with the keys ``made``. Raises ``CallFailed`` if it is refused."""
+        """The next call, after those with the keys ``made``. Raises ``CallFailed`` if it is refused.
+
+        A recorded call is not refused, nor one that takes back what stands: both are right whatever was spent.
+        """
+        try:
+            self._guard(record, state, made)
+        except CallFailed:
+            if not (_takes_back(record, state) or self._repeats(record)):
+                raise
+        self._tools[len(made)] = record.tool
+
+    def _guard(self, record: CallAdded, state: State | None, made: Sequence[str]) -> None:
         guards, name = self._guards, record.tool
         mark = digest([name, record.params])
         news = record.read and state is not None and self._row[1] > 1 and _differ(state, made)
@@ -124,7 +141,7 @@ class LoopGuard:
         if guards.max_calls is not None and len(made) >= guards.max_calls:
             hint = "call nothing more: finish with what you have, and say what is missing"
             raise _refused(name, "too_many_calls", f"all {guards.max_calls} calls are made", hint)
-        if guards.max_cost and state is not None:
+        if guards.max_cost:
             self._count(state, made)
         for unit, cost in guards.costs.get(name, {}).items():
             most, spent = guards.max_cost.get(unit), self._spent.get(unit, 0.0)
@@ -133,16 +150,30 @@ class LoopGuard:
                 hint = "call nothing more that costs: finish with what you have, and say what is missing"
                 raise _refused(name, "budget_spent", said, hint)
 
-    def _count(self, state: State, made: Sequence[str]) -> None:
-        """Add what calls cost whose outcomes are known now."""
-        for key in made:
-            index = state.plan.by_key.get(key)
-            if key in self._counted or index is None or state.steps[index].effect is None:
-                continue
-            self._counted.add(key)
-            for unit, value in self._guards.costs.get(state.plan.steps[index].tool, {}).items():
-                cost = value if isinstance(value, int | float) else _found(state.steps[index].output, value)
+    def _count(self, state: State | None, made: Sequence[str]) -> None:
+        """Add what these calls cost. Another life has made those alone, whatever its journal has beside them.
+
+        A number counts from the start, and for a call that failed as well: it may have been paid for.
+        """
+        for place, key in enumerate(made):
+            index = None if state is None else state.plan.by_key.get(key)
+            tool = self._tools.get(place, "") if state is None or index is None else state.plan.steps[index].tool
+            step = None if state is None or index is None else state.steps[index]
+            for unit, value in self._guards.costs.get(tool, {}).items():
+                unknown = isinstance(value, str) and (step is None or step.effect is None)
+                if unknown or (place, unit) in self._counted:
+                    continue
+                cost = _found(step.output, value) if isinstance(value, str) and step is not None else float(value)
+                self._counted.add((place, unit))
                 self._spent[unit] = self._spent.get(unit, 0.0) + cost
+
+
+def _takes_back(record: CallAdded, state: State | None) -> bool:
+    """Whether a call is the undo of one that stands."""
+    if state is None or record.read or record.undo is not None:
+        return False
+    found = undone_by(state, record.tool, record.params)
+    return found is not None and found.how != "gone"
 
 
 def _refused(tool: str, code: str, said: str, hint: str) -> CallFailed:

@@ -83,7 +83,7 @@ async def open_session(
 
     def made() -> Session:
         session = Session(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
-        session.adopt, session.watch = bring, Watch(host.tools, host.agents.guards)
+        session.adopt, session.watch = bring, Watch(host.tools, host.agents.guards, session.repeats)
         session.expanded = host.templates.expanded
         session.bring(*tools)
         return session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from saga_engine.agents.guards import NO_GUARDS, AgentGuards, LoopGuard
 from saga_engine.agents.undeclared import is_undeclared, note_undeclared, undeclared_calls
@@ -15,10 +15,16 @@ from saga_engine.runtime.session_options import OnFailure
 class Watch:
     """What a session asks about its agent's calls. Implements ``session_options.Watching``."""
 
-    def __init__(self, catalog: ToolCatalog, guards: AgentGuards = NO_GUARDS) -> None:
+    def __init__(
+        self,
+        catalog: ToolCatalog,
+        guards: AgentGuards = NO_GUARDS,
+        repeats: Callable[[CallAdded], bool] = lambda _record: False,
+    ) -> None:
+        """``repeats``: whether the next call is answered as it was recorded; a guard does not refuse that."""
         self._catalog = catalog
         self._deliberate: set[str] = set()
-        self._loops = LoopGuard(guards)
+        self._loops = LoopGuard(guards, repeats)
 
     def call(self, record: CallAdded, *, irreversible: bool, state: State | None, made: Sequence[str]) -> None:
         """A call is about to be made, after those with the keys ``made``; ``irreversible``: the program said so.

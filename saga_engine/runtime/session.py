@@ -198,6 +198,11 @@ class Session(SessionSteps):
             return False  # the call is refused in words, like any other
         return undone_by(self._state, tool, given) is not None
 
+    def repeats(self, record: r.CallAdded) -> bool:
+        """Whether the next call, if it is this one, is answered as another life recorded it."""
+        key = None if self._live else next(iter(self._recorded.keys[len(self._made) :]), None)
+        return key is not None and not self._is_open(key) and difference(self._here(), key, record) is None
+
     def outputs(self) -> Mapping[str, Any]:
         """The recorded outputs of the calls that happened, by the keys of their steps."""
         state = self._here()
