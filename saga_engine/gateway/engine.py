@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from mcp import MCPError
@@ -25,6 +26,7 @@ from saga_engine.core.steps.child import undo_id
 from saga_engine.errors import PlanInvalid, Problem, SagaError, SagaExists, SagaNotFound, UndoRefused
 from saga_engine.execution.aside import Allowance, allowing, beside, context_of_its_own
 from saga_engine.execution.ids import check_saga_id, new_saga_id
+from saga_engine.gateway.additions import Standing, recorded
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
 from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
 from saga_engine.gateway.server import CallHandler
@@ -91,6 +93,7 @@ class EngineFace:
             may_use=self._rules.may_use,
         )
         self._work: set[asyncio.Task[Any]] = set()
+        self._adding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._checks = checks()
         self._made: Mapping[str, Callable[[str, Body], Awaitable[Body]]] = {
             "saga_tools": self._tools,
@@ -261,17 +264,23 @@ class EngineFace:
     async def _amend(self, name: str, given: Body) -> Body:
         """Add steps to a saga of the agent, which are held to what a plan is held to. Raises ``PlanInvalid``."""
         saga_id, steps = given["saga_id"], given["steps"]
-        before = len((await self._body(name, saga_id))["steps"])
-        await beside(partial(self._added, steps, before + len(steps)), steps)
-        adding = self._coordinator.amend(saga_id, steps, by=f"agent {name}", note=str(given.get("note", "")))
-        await self._begun(adding)
+        await self._body(name, saga_id)
+        adding = self._adding.setdefault(saga_id, asyncio.Lock())
+        async with adding:  # one after the other: each counts the steps of those before it
+            unread = await self._coordinator.store.messages(saga_id)
+            standing = Standing.of(await self._coordinator.history(saga_id, full=True), unread)
+            await beside(partial(self._added, steps, standing), standing.plan, steps)
+            work = self._coordinator.amend(saga_id, steps, by=f"agent {name}", note=str(given.get("note", "")))
+            records = self._coordinator.follow(saga_id, since=standing.length)
+            await self._begun(work, recorded(records, steps))
         return await self._show(name, {"saga_id": saga_id})
 
-    def _added(self, steps: Sequence[Mapping[str, Any]], count: int) -> None:
+    def _added(self, steps: Sequence[Mapping[str, Any]], standing: Standing) -> None:
         plan = load_plan({"steps": list(steps)})
-        found = self._beyond(plan, (), count)
+        found = self._beyond(plan, (), standing.count(steps))
         if not found and self._rules.undo_by_model == "registered":
-            found = undo_findings(plan, self._offer)
+            found = list(undo_findings(plan, self._offer))
+        found = found or standing.misused(steps, self._offer)
         if found:
             raise PlanInvalid(found)
 
@@ -288,14 +297,24 @@ class EngineFace:
         await self._begun(work)
         return await self._show(name, {"saga_id": saga_id})
 
-    async def _begun(self, work: Any) -> None:
-        """Wait a while for an undo, which goes on without the request."""
+    async def _begun(self, work: Any, enough: Coroutine[Any, Any, None] | None = None) -> None:
+        """Wait a while for an undo or an addition, which goes on without the request; or until ``enough`` is done."""
         task = asyncio.create_task(work, context=context_of_its_own())
         self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        done, _ = await asyncio.wait([task], timeout=MAX_WAIT_S / 2)
-        if done:
-            task.result()
+        task.add_done_callback(self._over)
+        awaited = [task, *(() if enough is None else (asyncio.create_task(enough),))]
+        try:
+            done, _ = await asyncio.wait(awaited, timeout=MAX_WAIT_S / 2, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for each in awaited[1:]:
+                each.cancel()
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()  # what it raises after its request, the saga's records tell
 
     async def _undoing(self, saga_id: str) -> Body | None:
         """The saga that undoes a completed one, if there is one."""

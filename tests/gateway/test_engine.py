@@ -283,6 +283,45 @@ async def test_what_an_agent_may_not_write_into_a_plan_it_may_not_add(steps: Any
         assert len((await it.done("saga_show", saga_id=saga_id))["steps"]) == 2
 
 
+YES = {"expires_s": 60, "on_timeout": {"value": "yes"}}
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "path"),
+    [
+        ([{"step_id": 3, "ask": {"question": "What is your password?"}}], "ask-for-secret", "$.steps[0].ask.question"),
+        (
+            [{"step_id": 3, "ask": {"question": "Pay?", "options": ["yes", "no"], **YES}}],
+            "timeout-means-yes",
+            "$.steps[0].ask.on_timeout",
+        ),
+        (
+            [{**step(3, "book", guest="Bo"), "when": [{"value": 1, "op": "==", "to": 1}]}],
+            "condition-constant",
+            "$.steps[0].when[0]",
+        ),
+    ],
+)
+async def test_an_addition_decides_what_it_seems_to(steps: Any, code: str, path: str) -> None:
+    """Questions, waits and conditions of an addition are held to what those of a plan are, with their own places."""
+    async with engine() as coordinator, agent(coordinator, rules=PlannerSettings(may_use=("ask",))) as it:
+        saga_id = (await it.done("saga_submit", plan=ASKS, key="trip"))["saga_id"]
+        told = (await it.call("saga_amend", saga_id=saga_id, steps=steps)).structured_content or {}
+        assert [(each["code"], each["path"]) for each in told["problems"]] == [(code, path)]
+
+
+async def test_additions_at_the_same_time_have_one_limit() -> None:
+    """Each counts the steps of the others, and is answered once it is recorded, although the saga waits."""
+    rules = PlannerSettings(may_use=("wait",), max_steps=9)
+    plan = {"steps": [step(1, "book", guest="Ann"), {"step_id": 2, "wait": {"event": "go", "timeout_s": 6000}}]}
+    async with engine() as coordinator, agent(coordinator, rules=rules) as it, asyncio.timeout(25):
+        saga_id = (await it.done("saga_submit", plan=plan, key="trip"))["saga_id"]
+        several = [[step(at + each, "write", chars=1) for each in (0, 1, 2)] for at in (10, 20, 30, 40)]
+        answers = await asyncio.gather(*(it.call("saga_amend", saga_id=saga_id, steps=each) for each in several))
+        assert sorted(bool(each.is_error) for each in answers) == [False, False, True, True]
+        assert len((await it.done("saga_show", saga_id=saga_id))["steps"]) == 8
+
+
 async def test_a_saga_of_somebody_else_is_not_there() -> None:
     """An agent adds to its own sagas alone."""
     async with engine() as coordinator, agent(coordinator) as it:
