@@ -105,7 +105,8 @@ class Searches:
         """Carry out what was selected, each saga by itself; an error stands in its saga's place.
 
         Without ``wait`` the messages are recorded, and workers act on them (of ``resume``: the sagas are queued). With
-        it this process does, and needs the tools. ``on_done`` hears of each saga as it is done. Once the store cannot
+        it this process does, and needs the tools; a saga that is resumed and only waits is then left to the queue.
+        ``on_done`` hears of each saga as it is done; an error of it is logged and ends nothing. Once the store cannot
         be reached, no further saga is tried: its error stands in the place of each.
         """
         from saga_engine.batches.batch import act_on

@@ -28,8 +28,9 @@ from saga_engine.errors import (
     StoreUnavailable,
 )
 from saga_engine.execution.owner import is_owned
-from saga_engine.execution.result import SagaResult
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.execution.search import MAX_LIMIT, query_of, searched
+from saga_engine.loggers import logger_of
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.journal import beside_state, look_at, read_records, shown
 
@@ -43,19 +44,29 @@ _STATUSES: Final[Mapping[Verb, tuple[str, ...]]] = {
     "resume": (t.PENDING, t.RUNNING, t.COMPENSATING, t.ESCALATED),
     "resolve": (),  # those that ask
 }
+_log = logger_of("saga_engine")
 #: So many sagas are looked at, or acted on, at a time.
 _AT_ONCE: Final = 16
+
+
+class Resuming(Protocol):
+    """What a batch needs of a supervisor."""
+
+    def resume(self, saga_id: str, *, waits: bool = False) -> Handle:
+        """Resume one; with ``waits`` until it ends, rests or only waits itself, and is then in the queue."""
+        ...
 
 
 class Acting(Protocol):
     """What a batch needs of a coordinator: the actions on one saga."""
 
-    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
-        """Cancel one."""
+    @property
+    def supervisor(self) -> Resuming:
+        """Drives sagas here."""
         ...
 
-    async def resume(self, saga_id: str) -> SagaResult:
-        """Resume one here."""
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
+        """Cancel one."""
         ...
 
     async def enqueue(self, saga_id: str) -> None:
@@ -223,7 +234,7 @@ async def act_on(
     wait: bool,
     on_done: Callable[[str, SagaResult | SagaError], None] | None,
 ) -> BatchReport:
-    """See ``Coordinator.act_on``."""
+    """See ``Coordinator.act_on``. What ``on_done`` raises is logged, and changes nothing: the report is complete."""
     report = BatchReport(batch.verb, more=batch.more)
     report.refused = {each.saga_id: each.refused for each in batch.sagas if each.refused is not None}
     away: list[SagaError] = []
@@ -240,8 +251,12 @@ async def act_on(
             report.failed[each.saga_id] = found
         else:
             report.done[each.saga_id] = found
-        if on_done is not None:
+        if on_done is None:
+            return
+        try:
             on_done(each.saga_id, found)
+        except Exception:  # noqa: BLE001 - code of the caller
+            _log.exception("on_done failed for saga %s: the batch goes on", each.saga_id)
 
     await _at_once(batch.taken, act)
     return report
@@ -350,7 +365,8 @@ async def _carried_out(engine: Acting, batch: Batch, each: Selected, *, wait: bo
         return await engine.cancel(each.saga_id, by=batch.by, note=batch.note, wait=wait)
     if batch.verb == "resume":
         if wait:
-            return await engine.resume(each.saga_id)
+            # One that waits, for an event or a time, would take the place of those that can go on.
+            return await engine.supervisor.resume(each.saga_id, waits=True).wait()
         await engine.enqueue(each.saga_id)
         return await engine.show(each.saga_id)
     found = None

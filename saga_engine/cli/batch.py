@@ -30,6 +30,7 @@ _ROWS: Final = 40
 _TEXT_CHARS: Final = 120
 #: From so many sagas on, progress is told.
 _MANY: Final = 20
+_DEFAULT_LIMIT: Final = 1000
 _DOING: Final = {"cancel": "cancel", "resume": "resume", "resolve": "answer"}
 
 
@@ -42,10 +43,10 @@ def one_or_many(saga_id: str | None, many: Many, *, otherwise: str = "") -> bool
         raise typer.BadParameter(
             f"give the id of a saga{otherwise}, or a search (--tag, --name, --status, --tool, --since)", param_hint="ID"
         )
-    if saga_id is not None and (many.dry_run or many.yes):
-        raise typer.BadParameter(
-            "it belongs to a search, not to one saga", param_hint="--dry-run" if many.dry_run else "--yes"
-        )
+    of_many = {"--dry-run": many.dry_run, "--yes": many.yes, "--limit": many.limit is not None}
+    if saga_id is not None and any(of_many.values()):
+        said = next(option for option, given in of_many.items() if given)
+        raise typer.BadParameter("it belongs to a search, not to one saga", param_hint=said)
     return saga_id is None
 
 
@@ -60,6 +61,8 @@ def in_batch(verb: Verb, many: Many, settings: Settings, *, as_json: bool, **act
             "nobody can be asked here: --yes acts without asking, --dry-run shows what would happen", param_hint="--yes"
         )
     batch = asyncio.run(_selected(verb, many, settings, action))
+    if as_json and not many.dry_run and not (batch and batch.taken):
+        return _nothing_done(verb, batch)
     if batch is None or not batch.taken or many.dry_run:
         return _only_shown(verb, batch, settings, as_json=as_json)
     if not as_json:
@@ -87,7 +90,9 @@ async def _selected(verb: Verb, many: Many, settings: Settings, action: dict[str
     if no_store(settings) is not None:
         return None
     async with looking_at_all(settings) as coordinator:
-        return await coordinator.select(verb, **many.wanted.fields(time.time() * 1000), limit=many.limit, **action)
+        return await coordinator.select(
+            verb, **many.wanted.fields(time.time() * 1000), limit=many.limit or _DEFAULT_LIMIT, **action
+        )
 
 
 # --- showing and asking --------------------------------------------------------------------------------------------
@@ -109,6 +114,17 @@ def _only_shown(verb: Verb, batch: Batch | None, settings: Settings, *, as_json:
         which = " has an open question and" if verb == "resolve" else ""
         note(f"nothing to {_DOING[verb]}: no saga in {shown(without_password(settings.store))}{which} fits this search")
     return exit_codes.COMPLETED if found.taken or not found.sagas else exit_codes.CONFLICT
+
+
+def _nothing_done(verb: Verb, batch: Batch | None) -> int:
+    """The report of an action that had nothing to act on."""
+    from saga_engine.batches.batch import BatchReport
+    from saga_engine.cli.output import document
+
+    sagas = () if batch is None else batch.sagas
+    refused = {each.saga_id: each.refused for each in sagas if each.refused is not None}
+    document(BatchReport(verb, refused=refused, more=batch is not None and batch.more).to_dict())
+    return exit_codes.CONFLICT if refused else exit_codes.COMPLETED
 
 
 def _show(batch: Batch) -> None:

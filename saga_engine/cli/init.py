@@ -48,9 +48,9 @@ def init(
         return exit_codes.COMPLETED
     data(f"{shown(str(folder))}: {', '.join(files)}")
     cd = "" if folder == Path() else f"cd {shown(str(folder))} && "
-    note(f"hint: {cd}saga submit plan.json --id first --input item=lamp --input amount=40")
-    note("hint: then with --id second --input item=chair --input amount=900: it fails, and what it did is undone")
-    note("hint: saga simulate plan.json --input item=lamp --input amount=40; python -m pytest")
+    note(f"hint: {cd}saga submit plan.json --id first --input customer=ada --input item=lamp --input amount=40")
+    note("hint: then with --id second and amount=900: it fails, and what it did is undone")
+    note("hint: saga simulate plan.json --input customer=ada --input item=lamp --input amount=40; python -m pytest")
     return exit_codes.COMPLETED
 
 

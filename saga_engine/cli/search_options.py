@@ -30,7 +30,8 @@ StatusOption = Annotated[
     typer.Option("--status", metavar="S", case_sensitive=False, help="Search: only sagas of this status."),
 ]
 LimitOption = Annotated[
-    int, typer.Option("--limit", min=1, max=100_000, help="Of a search, act on at most this many sagas.")
+    int | None,
+    typer.Option("--limit", min=1, max=100_000, help="Of a search, act on at most this many sagas. Default: 1000."),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Of a search: show what would happen to each saga; nothing changes.")
@@ -67,7 +68,7 @@ class Many(NamedTuple):
     """What a command line says of many sagas: the search, and how to act on what it finds."""
 
     wanted: Wanted = Wanted()
-    limit: int = 1000
+    limit: int | None = None
     dry_run: bool = False
     yes: bool = False
 
@@ -79,7 +80,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "tags": (TagsOption, None),
     "tool": (ToolOption, None),
     "since": (SinceOption, None),
-    "limit": (LimitOption, 1000),
+    "limit": (LimitOption, None),
     "dry_run": (DryRunOption, False),
     "yes": (YesOption, False),
 }

@@ -32,7 +32,8 @@ RECOMMENDED: Final = (
         'tools."*"',
         "dedupe_ttl_s",
         "300",
-        "of writes: an identical call of another saga within 5 minutes gets the first result; nothing is paid twice",
+        "of writes: an identical call of another saga within 5 minutes gets the first result and is not made. Nothing\n"
+        "# is paid twice; so that two customers may order the same, a param has to say whose call it is (customer)",
     ),
 )
 
@@ -111,9 +112,9 @@ def _cancel(number: int) -> None:
 
 
 @tool(undo="release", raised="not-done", timeout_s=10)
-def reserve(item: str, idempotency_key: str) -> dict:
-    """Reserve an item in the warehouse. Returns the reservation."""
-    return {"reservation": _order(idempotency_key, item)}
+def reserve(customer: str, item: str, idempotency_key: str) -> dict:
+    """Reserve an item for a customer in the warehouse. Returns the reservation."""
+    return {"reservation": _order(idempotency_key, f"{item} for {customer}")}
 
 
 @tool(tolerates_absence=True, timeout_s=10)
@@ -123,11 +124,11 @@ def release(reservation: int, idempotency_key: str) -> None:
 
 
 @tool(undo="refund", raised="not-done", timeout_s=10)
-def charge(amount: int, idempotency_key: str) -> dict:
-    """Charge the customer, in euros. Returns the payment."""
+def charge(customer: str, amount: int, idempotency_key: str) -> dict:
+    """Charge a customer, in euros. Returns the payment."""
     if amount > 500:
         raise ToolError("the card's limit is 500", error_code="declined", suggestion="charge less")
-    return {"payment": _order(idempotency_key, f"{amount} EUR")}
+    return {"payment": _order(idempotency_key, f"{amount} EUR of {customer}")}
 
 
 @tool(tolerates_absence=True, timeout_s=10)
@@ -139,8 +140,8 @@ _PLAN: Final = """\
 {
   "goal": "an item for a customer",
   "steps": [
-    { "step_id": "item", "tool": "reserve", "params": { "item": "$input.item" } },
-    { "step_id": "pay", "tool": "charge", "params": { "amount": "$input.amount" } }
+    { "step_id": "item", "tool": "reserve", "params": { "customer": "$input.customer", "item": "$input.item" } },
+    { "step_id": "pay", "tool": "charge", "params": { "customer": "$input.customer", "amount": "$input.amount" } }
   ]
 }
 """
@@ -160,7 +161,7 @@ PLAN = Path(__file__).with_name("plan.json")
 
 async def run(amount: int) -> SagaResult:
     async with Coordinator.open("embedded://.saga", [tools.reserve, tools.release, tools.charge, tools.refund]) as it:
-        return await it.run(PLAN, input={"item": "lamp", "amount": amount})
+        return await it.run(PLAN, input={"customer": "ada", "item": "lamp", "amount": amount})
 
 
 def orders() -> list[tuple[str, str]]:
@@ -170,14 +171,14 @@ def orders() -> list[tuple[str, str]]:
 def test_all_of_it_happens(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert asyncio.run(run(40)).status == "COMPLETED"
-    assert orders() == [("lamp", "ordered"), ("40 EUR", "ordered")]
+    assert orders() == [("lamp for ada", "ordered"), ("40 EUR of ada", "ordered")]
 
 
 def test_nothing_of_it_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = asyncio.run(run(900))
     assert (found.status, found.report["clean"]) == ("COMPENSATED", True)
-    assert orders() == [("lamp", "cancelled")]
+    assert orders() == [("lamp for ada", "cancelled")]
 '''
 _IGNORED: Final = ".saga/\norders.db\n__pycache__/\n"
 

@@ -119,6 +119,33 @@ async def test_only_sagas_that_can_go_on_are_resumed() -> None:
         assert [each.refused.code for each in batch.sagas if each.refused is not None] == ["resume-refused"] * 2
 
 
+async def test_a_saga_that_waits_takes_no_place_of_those_that_go_on() -> None:
+    """More than are acted on at a time wait for an event; the one behind them is done all the same."""
+    wait = {"steps": [{"step_id": 1, "wait": {"event": "go", "timeout_s": 600}}]}
+    async with opened() as coordinator:
+        names = [f"w{nth:02}" for nth in range(17)]
+        for saga_id in names:
+            await (await coordinator.submit(wait, saga_id=saga_id, detach=True)).journalled()
+        book_one = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "x"}}]}
+        await (await coordinator.submit(book_one, saga_id="quick", detach=True)).journalled()
+        batch = await coordinator.select("resume", saga_ids=[*names, "quick"])
+        report = await coordinator.act_on(batch, wait=True)
+        assert report.done["quick"].completed
+        assert {report.done[each].status for each in names} == {"RUNNING"}
+
+
+async def test_an_error_of_who_listens_ends_nothing() -> None:
+    """The report has every saga, and what was heard is logged."""
+
+    def broken(saga_id: str, _found: Any) -> None:
+        raise ValueError(saga_id)
+
+    async with opened(a=asking("a"), b=asking("b")) as coordinator:
+        batch = await coordinator.select("cancel", tags=["wrong"])
+        report = await coordinator.act_on(batch, wait=True, on_done=broken)
+    assert set(report.done) == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("verb", "fields"),
     [

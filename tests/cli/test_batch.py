@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import sqlite3
 
 import pytest
 
@@ -29,14 +30,28 @@ def test_an_operator_is_asked_first(cli, book, said, code, undone):
     assert cli.world == ["book:a", *undone]
 
 
+def test_what_acts_on_nothing_is_no_dry_run(cli, book):
+    """The report of an action says so although no saga fits; what belongs to a search is refused with an id."""
+    cli.plan("plan.json", book("a"))
+    assert cli("submit", "plan.json", "--id", "one", *WITH).code == 0
+    found = cli("cancel", "--tag", "none", "--yes", "--json")
+    assert (found.code, found.json["dry_run"], found.json["done"]) == (0, False, 0)
+    assert cli("cancel", "--tag", "none", "--dry-run", "--json").json["dry_run"] is True
+    assert cli("cancel", "one", "--limit", "3").code == 2
+
+
 def test_a_new_folder_runs(cli):
     """What `saga init` writes is checked, runs, undoes, passes its own test, and has all that `saga doctor` recommends."""
     assert cli("init", "shop").code == 0
     cli.folder /= "shop"
-    given = ("plan.json", "--input", "item=lamp", "--input")
-    assert cli("check", *given, "amount=40").code == 0
-    assert cli("submit", *given, "amount=40", "--id", "first").code == 0
-    assert cli("submit", "plan.json", "--input", "item=chair", "--input", "amount=900", "--id", "second").code == 3
+    given = ("--input", "item=lamp", "--input", "amount=40", "--input")
+    assert cli("check", "plan.json", *given, "customer=ada").code == 0
+    assert cli("submit", "plan.json", *given, "customer=ada", "--id", "first").code == 0
+    assert cli("submit", "plan.json", *given, "customer=eve", "--id", "another").code == 0
+    orders = sqlite3.connect(cli.folder / "orders.db").execute("SELECT what FROM orders ORDER BY number").fetchall()
+    assert [what for (what,) in orders] == ["lamp for ada", "40 EUR of ada", "lamp for eve", "40 EUR of eve"]
+    chair = ("--input", "customer=ada", "--input", "item=chair", "--input", "amount=900")
+    assert cli("submit", "plan.json", *chair, "--id", "second").code == 3
     examined = cli("doctor", "--json").json
     assert [each for each in examined["findings"] if each["about"] == "guards"] == []
     assert cli("tools", "--lint").code == 0
