@@ -7,19 +7,20 @@ effect of the one would remain when the other fails. So each branch is simulated
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.comparisons import COMPARISONS, ComparisonInvalid, predicate
 from saga_engine.plan.conditions import Conditions, Fixed
+from saga_engine.plan.effort import spend
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan
 
-#: Values that decide, and branches of one plan.
-_MAX_SUBJECTS: Final = 2
-_MAX_BRANCHES: Final = 8
+#: The branches of one plan: each shares the time of the simulation.
+_MAX_BRANCHES: Final = 16
 _OTHER: Final = "\x00another value"
 
 
@@ -28,15 +29,20 @@ def branches(plan: CompiledPlan) -> Sequence[CompiledPlan]:
     raws = {step.index: step.when.raw for step in plan.steps if step.when is not None and step.when.raw is not None}
     if len(raws) < 2:
         return [plan]
-    ways = [found for subject in _subjects(raws.values()) if (found := _ways(raws, *subject))]
-    made: list[CompiledPlan] = []
-    for chosen in product(*ways[:_MAX_SUBJECTS]):
-        out = {index for way in chosen for index, holds in way.items() if not holds}
-        made.append(_without(plan, out))
-    return made[:_MAX_BRANCHES] if len(made) > 1 else [plan]
+    outs: list[frozenset[int]] = [frozenset()]
+    for ways in (found for subject in _subjects(raws.values()) if (found := _ways(raws, *subject))):
+        never = [frozenset(index for index, holds in way.items() if not holds) for way in ways]
+        both = list(dict.fromkeys(one | other for one in outs for other in never))
+        if len(both) <= _MAX_BRANCHES:  # else this value decides nothing here: all of its steps count as run
+            outs = both
+    if len(outs) == 1:
+        return [plan]
+    # A step that no value here lets run is no step that never runs: it is simulated among all the others.
+    unseen = [plan] if frozenset.intersection(*outs) else []
+    return [*(_without(plan, out) for out in outs), *unseen]
 
 
-def _without(plan: CompiledPlan, out: set[int]) -> CompiledPlan:
+def _without(plan: CompiledPlan, out: frozenset[int]) -> CompiledPlan:
     never = Conditions(Fixed(False))
     steps = [replace(step, when=never) if step.index in out else step for step in plan.steps]
     return replace(plan, steps=steps)
@@ -69,14 +75,17 @@ def _compared(raw: Any) -> Iterator[Mapping[str, Any]]:
 
 def _ways(raws: Mapping[int, Any], subject: str, constants: Sequence[Any]) -> list[dict[int, bool]]:
     """What the value of a binding can decide: which steps run; none if no two of them exclude each other."""
-    values: list[Any] = []
-    for each in constants:
-        near = [each - 1, each, each + 1] if isinstance(each, int | float) and not isinstance(each, bool) else [each]
-        values += [value for value in [*near, *([not each] if isinstance(each, bool) else [])] if value not in values]
+    numbers = sorted({each for each in constants if isinstance(each, int | float) and not isinstance(each, bool)})
+    values: list[Any] = [*constants, *(not each for each in constants if isinstance(each, bool))]
+    values += [near for each in numbers for near in (each - 1, each + 1)]
+    for low, high in pairwise(numbers):
+        with suppress(OverflowError):  # an integer that no float can be
+            values.append(low / 2 + high / 2)
     if all(isinstance(each, str) for each in constants):
         values.append(_OTHER)
     ways: list[dict[int, bool]] = []
     for value in values:
+        spend()
         truths = {index: truth for index, raw in raws.items() if (truth := _truth(raw, subject, value)) is not None}
         if truths not in ways:
             ways.append(truths)

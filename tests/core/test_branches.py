@@ -63,3 +63,28 @@ def test_a_plan_without_branches_is_itself() -> None:
     assert branches(alone) == [alone]
     apart = compiled(final("a", "pay", "==", "paid"), final("b", "mail", ">", 5, "total"))
     assert branches(apart) == [apart]
+
+
+def test_a_step_between_two_thresholds_is_simulated() -> None:
+    """A number between the constants runs it, however near to each other they are."""
+    between = {**final("b", "mail", ">", 0.5, "total")}
+    between["when"] = [*between["when"], {"value": "$output.step_look.total", "op": "<", "to": 0.7}]
+    plan = compiled(final("a", "pay", "<=", 0.5, "total"), between, final("c", "pay", ">=", 0.7, "total"))
+    assert {each.step_id for each in rehearse(plan).scenarios} == {"look", "a", "b", "c"}
+
+
+@pytest.mark.parametrize(("count", "many"), [(12, 13), (20, 1)])
+def test_no_step_of_many_ways_is_left_out(count: int, many: int) -> None:
+    """More branches than are simulated apart are simulated as one run: never only some of them."""
+    ways = [final(f"w{at}", "pay", "==", at, "total") for at in range(count)]
+    plan = compiled(*ways)
+    assert len(branches(plan)) == many
+    assert {each.step_id for each in rehearse(plan).scenarios} >= {each["step_id"] for each in ways}
+
+
+def test_a_step_that_no_value_lets_run_is_simulated_with_all_others() -> None:
+    """What looks impossible may be only unknown to the analysis: its failure is told all the same."""
+    never = final("c", "mail", "==", 1, "total")
+    never["when"] = [*never["when"], {"value": "$output.step_look.total", "op": "==", "to": 2}]
+    plan = compiled(final("a", "pay", "<=", 1, "total"), final("b", "pay", ">", 1, "total"), never)
+    assert {each.step_id for each in rehearse(plan).scenarios} == {"look", "a", "b", "c"}
