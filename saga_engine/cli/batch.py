@@ -7,7 +7,6 @@ agreed: a saga that fits the search by then is not touched.
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,6 +80,7 @@ async def _selected(verb: Verb, many: Many, settings: Settings, action: dict[str
     """The selection; None if there is no store yet."""
     from saga_engine.cli.read_only import looking_at_all, no_store
     from saga_engine.errors import RuntimeUnsupported
+    from saga_engine.ports.machine_clock import machine_clock
 
     if settings.runtime:
         raise RuntimeUnsupported(
@@ -91,7 +91,7 @@ async def _selected(verb: Verb, many: Many, settings: Settings, action: dict[str
         return None
     async with looking_at_all(settings) as coordinator:
         return await coordinator.select(
-            verb, **many.wanted.fields(time.time() * 1000), limit=many.limit or _DEFAULT_LIMIT, **action
+            verb, **many.wanted.fields(machine_clock.time() * 1000), limit=many.limit or _DEFAULT_LIMIT, **action
         )
 
 

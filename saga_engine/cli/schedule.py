@@ -331,15 +331,20 @@ def _next(schedule: Schedule) -> str:
         return f"paused{f': {shown(schedule.why, 500)}' if schedule.why else ''}"
     if schedule.next_ms is None:
         return "never"
-    late = schedule.next_ms < time.time() * 1000 - _OVERDUE_MS
+    late = schedule.next_ms < _overdue_ms()
     return f"{'overdue since ' if late else ''}{local(schedule.next_ms)}"
+
+
+def _overdue_ms() -> float:
+    """A tick that should have come before this has not been fired."""
+    return time.time() * 1000 - _OVERDUE_MS
 
 
 def _note_overdue(found: Sequence[Schedule]) -> None:
     """Nothing fires a tick but a worker: an operator who forgot it would wait without end."""
     from saga_engine.cli.output import note
 
-    least = time.time() * 1000 - _OVERDUE_MS
+    least = _overdue_ms()
     late = [each.name for each in found if each.next_ms is not None and each.next_ms < least]
     if late:
         more = f" and {len(late) - 1} more" if len(late) > 1 else ""
