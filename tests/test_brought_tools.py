@@ -135,3 +135,79 @@ def test_agents_that_block_bring_tools_too(tmp_path: Any) -> None:
         s.tool(note, undo=erase)("a")
         raise LookupError
     assert LOG == ["a", "-a"]
+
+
+async def test_a_second_function_of_a_name_is_refused_in_one_life() -> None:
+    """Else the first wrapper would call the second function."""
+    async with Coordinator.open("memory://", []) as engine, engine.session("s") as s:
+        first = s.tool(mine("1: ")[0])
+        with pytest.raises(ToolInvalid, match="two different tools are called 'note'"):
+            s.tool(mine("2: ")[0])
+        await first("a")
+    assert LOG == ["1: a"]
+
+
+async def test_the_name_is_free_when_its_session_has_ended() -> None:
+    """A function made for each session, as in a server, serves one after the other; a session that is kept keeps it."""
+    async with Coordinator.open("memory://", []) as engine:
+        for number in ("1: ", "2: "):
+            async with engine.session(f"s{number[0]}") as s:
+                await s.tool(mine(number)[0])("a")
+        with pytest.raises(LookupError):
+            async with engine.session("s3", on_failure="keep") as s:
+                await s.tool(mine("3: ")[0])("a")
+                raise LookupError
+        async with engine.session("s4") as s:
+            with pytest.raises(ToolInvalid, match="another session's agent"):
+                s.tool(mine("4: ")[0])
+    assert LOG == ["1: a", "2: a", "3: a"]
+
+
+async def test_a_declaration_holds_for_one_session() -> None:
+    """Another session that says nothing of the same function does not get the effect that the first one said."""
+    look = mine()[0]
+    async with Coordinator.open("memory://", []) as engine, engine.session("one") as one, engine.session("two") as two:
+        one.tool(look, effect="read")
+        with pytest.raises(ToolInvalid, match="another session's agent has the tool 'note' otherwise"):
+            two.tool(look)
+
+
+async def test_the_next_life_may_bring_its_tools_in_its_block() -> None:
+    """What ``@s.tool`` brings cannot be there when the session is opened, and only then must it be."""
+    async with Coordinator.open("memory://later", []) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s", on_failure="keep") as s:
+                await s.tool(mine()[0])("a")
+                raise LookupError
+    async with Coordinator.open("memory://later", []) as engine:
+        async with engine.session("s") as s:
+            note = s.tool(mine("2: ")[0])
+            await note("a")
+            await note("b")
+        assert (await engine.show("s")).completed
+    assert LOG == ["a", "2: b"]
+
+
+async def test_an_undo_with_its_params_is_brought_too() -> None:
+    """As ``(tool, params)`` and as ``Undo``."""
+    note, erase = mine()
+    async with Coordinator.open("memory://", []) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s") as s:
+                await s.tool(note, undo=(erase, {"text": "$output.text"}))("a")
+                raise LookupError
+        assert (await engine.show("s")).status == "COMPENSATED"
+    assert LOG == ["a", "-a"]
+
+
+async def test_open_fields_are_params_and_open_arguments_are_refused() -> None:
+    """``**fields`` are params by their names; what has no name is no param."""
+
+    async def create(kind: str, *rest: str, **fields: str) -> str:
+        return f"{kind} {rest} {sorted(fields)}"
+
+    async with Coordinator.open("memory://", []) as engine, engine.session("s") as s:
+        wrapped = s.tool(create, effect="read")
+        assert await wrapped("note", title="a", text="b") == "note () ['text', 'title']"
+        with pytest.raises(TypeError, match="too many positional"):
+            await wrapped("note", "a")

@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, NeedsPerson, sync_session, tool
 from saga_engine.agents import undeclared
-from saga_engine.errors import PlanInvalid, SettingInvalid, ToolMissing
+from saga_engine.errors import PlanInvalid, SettingInvalid, ToolInvalid, ToolMissing
 
 LOG: list[str] = []
 
@@ -203,8 +203,21 @@ async def test_a_table_of_settings_may_declare_it() -> None:
                 pass
 
 
-async def test_a_word_that_comes_later_counts() -> None:
-    """A function that the coordinator knows without a declaration gets the one that a session's agent gives."""
+async def test_no_session_says_what_a_tool_does_for_all_others() -> None:
+    """A function that the coordinator knows without a declaration stays so: it is declared where it is registered."""
     async with Coordinator.open("memory://", [search_web]) as engine, engine.session("s") as s:
-        await s.tool(search_web, effect="read")("a")
-        assert (await engine.show("s")).body["steps"][0]["kind"] == "read"
+        with pytest.raises(ToolInvalid, match="nobody has said what it does, and here effect 'read'"):
+            s.tool(search_web, effect="read")
+        await s.call(search_web, query="a")
+        assert (await engine.show("s")).body["steps"][0]["kind"] == "irreversible"
+
+
+async def test_a_call_that_is_meant_to_stay_says_nothing_of_another() -> None:
+    """``irreversible`` is said of one call: the other one of the same tool stands undeclared, and a person is asked."""
+    async with Coordinator.open("memory://", []) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s") as s:
+                await s.tool(add_note)("a")
+                await s.tool(add_note, irreversible=True)("b")
+                raise LookupError
+        assert [each["kind"] for each in (await engine.show("s")).body["questions"]] == ["session-failed"]

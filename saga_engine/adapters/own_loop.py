@@ -49,14 +49,14 @@ async def answer(
     has no undo, and may be called nevertheless. A result over ``result_bytes`` of JSON is cut; None: never.
     """
     try:
-        params = _object(name, arguments)
+        params = object_of(name, arguments)
         step, output = await session.numbered_call(name, params, irreversible=irreversible)
     except SagaError as error:
         told = words(error)
         if told is None:
             raise
         return Answer(msgspec.json.encode({"error": _body(error, told)}).decode(), is_error=True)
-    shown = shown_result(step, output, result_bytes)
+    shown = shown_result(step, output, result_bytes, fetched=False)
     result = {"deduplicated": True, "result": shown} if _repeats(session, step) else shown
     return Answer(msgspec.json.encode(result).decode())
 
@@ -67,13 +67,13 @@ def _repeats(session: Session, step: str) -> bool:
     return state is not None and isinstance(state.steps[state.plan.by_key[step]].effect, Deduplicated)
 
 
-def _object(name: str, arguments: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+def object_of(name: str, arguments: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments as an object. Raises ``CallInvalid``."""
     if isinstance(arguments, Mapping):
         return arguments
     try:
         found = msgspec.json.decode(arguments or "{}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _invalid(name, "params-no-json", f"the arguments are no JSON: {error}") from None
     if not isinstance(found, dict):
         raise _invalid(name, "params-no-object", f"the arguments are no object: {cut(found, 80)}")

@@ -26,6 +26,7 @@ LEAST_BYTES: Final = 512
 #: How much of an error's text a model sees, in characters.
 ERROR_CHARS: Final = 2_000
 _REF: Final = "call-"
+_CUT: Final = "This result was cut. Ask for less of it: a filter, a part, a page."
 _ITEMS: Final = 20
 _TEXT_CHARS: Final = 1_000
 
@@ -60,8 +61,11 @@ def check_limit(limit: int | None, names: Iterable[str]) -> None:
         raise SettingInvalid(f"{FETCH!r} is the tool that reads large results", hint="give your tool another name")
 
 
-def shown_result(step: str, output: Any, limit: int | None) -> Any:
-    """The result of a call as its model sees it: itself, or its cut form with a reference."""
+def shown_result(step: str, output: Any, limit: int | None, *, fetched: bool = True) -> Any:
+    """The result of a call as its model sees it: itself, or its cut form with a reference.
+
+    ``fetched``: the model is offered ``saga_fetch``; else the reference is for its program, which has ``page``.
+    """
     if limit is None:
         return output
     size = len(msgspec.json.encode(output))
@@ -70,7 +74,7 @@ def shown_result(step: str, output: Any, limit: int | None) -> Any:
     made = {
         "saga_ref": f"{_REF}{step}",
         "bytes": size,
-        "note": f"This result was cut. {FETCH}(ref, path, offset) reads the rest.",
+        "note": f"This result was cut. {FETCH}(ref, path, offset) reads the rest." if fetched else _CUT,
     }
     room = limit - len(msgspec.json.encode(made)) - len(',"cut":')
     return {**made, "cut": brief(output, max_bytes=room, max_items=_ITEMS, max_text=max(room // 2, 24), max_depth=8)}

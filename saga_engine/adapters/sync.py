@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,7 +21,7 @@ from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
 from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.session import Savepoint, Session
-from saga_engine.runtime.session_calls import NumberedOutput, Undo
+from saga_engine.runtime.session_calls import NumberedOutput, Undo, by_name, params_of
 from saga_engine.runtime.session_options import Diverging, OnFailure
 from saga_engine.tools.decorator import Tool
 
@@ -153,12 +152,11 @@ class SyncSession:
 
         self.run(bring)
         inner = getattr(given, "function", given)
-        signature = inspect.signature(inner)
+        signature = by_name(inner)
 
         @functools.wraps(inner)
         def call(*args: Any, **named: Any) -> Any:
-            params = signature.bind_partial(*args, **named).arguments
-            return self.call(given, params, undo=undo, irreversible=irreversible)
+            return self.call(given, params_of(signature, args, named), undo=undo, irreversible=irreversible)
 
         return call
 

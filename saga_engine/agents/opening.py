@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from saga_engine.agents.brought import AgentSession, Life, Registering
 from saga_engine.agents.guards import AgentRules
 from saga_engine.agents.observing import ObservedSession, observed, observed_path
 from saga_engine.agents.replaying import replayed
-from saga_engine.agents.stand_ins import bring_stand_ins
 from saga_engine.agents.watch import Watch
-from saga_engine.errors import NeedsPerson, SagaError, ToolMissing
+from saga_engine.errors import NeedsPerson
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.search import check_tags
 from saga_engine.execution.templates import Templates
@@ -47,7 +47,7 @@ class Host(Protocol):
 @asynccontextmanager
 async def open_session(
     host: Host,
-    adopt: Callable[[str, Any], bool],
+    registering: Registering,
     *,
     saga_id: str | None,
     goal: str,
@@ -68,11 +68,14 @@ async def open_session(
             yield again
         return
     name = check_saga_id(saga_id or new_saga_id())
-    bring = partial(adopt, name)
+    life = Life(registering, name)
     if path := observed_path(observe, host.agents.observes):
         seen = ObservedSession(name, host.tools, host.policy, host.store.guard_store(), path)
-        async with observed(seen, host.agents.guards, bring, tools) as session:
-            yield session
+        try:
+            async with observed(seen, host.agents.guards, life.adopt, tools) as session:
+                yield session
+        finally:
+            life.end(over=True)
         return
     own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
     check_tags(tags)
@@ -81,25 +84,23 @@ async def open_session(
     strict = host.limits.tightened(limits_from(limits))
     handle = partial(session_handle, host.store, host.supervisor, host.tools, limits=strict)
 
-    def made() -> Session:
-        session = Session(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
-        session.adopt, session.watch = bring, Watch(host.tools, host.agents.guards, session.repeats)
-        session.expanded = host.templates.expanded
+    def made() -> AgentSession:
+        session = AgentSession(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
+        session.life, session.adopt, session.expanded = life, life.adopt, host.templates.expanded
+        session.watch = Watch(host.tools, host.agents.guards, session.repeats)
         session.bring(*tools)
         return session
 
-    async def mended(error: SagaError) -> bool:
-        """The block is yet to bring its functions, or the answer that gives it the session is read only now."""
-        if isinstance(error, NeedsPerson):
-            return error.context.get("kind") == "session-kept"
-        return await bring_stand_ins(host.store, name, host.tools, bring)
-
-    async with AsyncExitStack() as stack:
-        for last in (False, False, True):  # each of the two happens once
+    agent = made()
+    try:
+        async with AsyncExitStack() as stack:
             try:
-                session = await stack.enter_async_context(opened(made(), handle, body))
-                break
-            except (ToolMissing, NeedsPerson) as error:
-                if last or not await mended(error):
+                session = await stack.enter_async_context(opened(agent, handle, body))
+            except NeedsPerson as error:  # the answer that gives it the session may be read only now
+                if error.context.get("kind") != "session-kept":
                     raise
-        yield session
+                agent = made()
+                session = await stack.enter_async_context(opened(agent, handle, body))
+            yield session
+    finally:
+        life.end(over=agent.at_an_end)

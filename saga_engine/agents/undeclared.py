@@ -46,12 +46,12 @@ def is_undeclared(catalog: ToolCatalog, name: str) -> bool:
 
 
 def undeclared_calls(state: State, catalog: ToolCatalog, deliberate: Collection[str]) -> list[str]:
-    """The calls that stand of tools that nobody declared; ``deliberate``: tools whose calls are meant to stay."""
+    """The calls that stand of tools that nobody declared; ``deliberate``: those that are meant to stay."""
     return [
         compiled.key
         for compiled, step in zip(state.plan.steps, state.steps, strict=True)
         if compiled.kind == "irreversible"
         and step.status == SUCCEEDED
-        and compiled.tool not in deliberate
+        and compiled.key not in deliberate
         and is_undeclared(catalog, compiled.tool)
     ]

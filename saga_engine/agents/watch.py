@@ -23,7 +23,9 @@ class Watch:
     ) -> None:
         """``repeats``: whether the next call is answered as it was recorded; a guard does not refuse that."""
         self._catalog = catalog
-        self._deliberate: set[str] = set()
+        #: The places of the calls that are meant to stay, and the keys of all calls by place.
+        self._deliberate: set[int] = set()
+        self._made: Sequence[str] = ()
         self._loops = LoopGuard(guards, repeats)
 
     def call(self, record: CallAdded, *, irreversible: bool, state: State | None, made: Sequence[str]) -> None:
@@ -32,8 +34,10 @@ class Watch:
         Raises ``CallFailed`` if a guard refuses it.
         """
         self._loops.check(record, state, made)
+        self._made = made
+        self._deliberate.discard(len(made))
         if irreversible:
-            self._deliberate.add(record.tool)
+            self._deliberate.add(len(made))
         elif record.irreversible and is_undeclared(self._catalog, record.tool):
             note_undeclared(self._catalog, record.tool)
 
@@ -43,4 +47,5 @@ class Watch:
         An operator is asked if a call stands of which nobody has said what it does: perhaps the rest should not be
         undone without it.
         """
-        return "ask" if undeclared_calls(state, self._catalog, self._deliberate) else "undo"
+        deliberate = {self._made[place] for place in self._deliberate if place < len(self._made)}
+        return "ask" if undeclared_calls(state, self._catalog, deliberate) else "undo"

@@ -77,7 +77,7 @@ class Sessions:
 
         return open_session(
             cast("Host", self),
-            self._registration.adopt,
+            self._registration,
             saga_id=saga_id,
             goal=goal,
             on_divergence=on_divergence,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,39 +56,17 @@ class Registration:
         declared: ToolRegistry | None,
         configured: Callable[[ToolRegistry], ToolRegistry] | None,
     ) -> None:
-        self._tools = tools
+        self.tools = tools
         #: The tools before the operator's options, and what applies these.
         self._declared = tools if declared is None else declared
         self._configured = configured
-        #: Tools that only a session's agent has, with their undos and probes: by name, the session's id.
-        self._of_sessions: dict[str, str] = {}
+        #: Tools that only a session's agent has, with their undos and probes: by name, which life of it brought them.
+        self.brought: dict[str, Any] = {}
 
-    def adopt(self, saga_id: str, tool: Any) -> bool:
-        """Register a tool that the agent of a session brings, unless the coordinator has it; whether it was unknown.
-
-        The next life of the same agent brings another function of that name, which takes the place of the first.
-        Raises ``ToolInvalid`` if another session's agent brought a different one, and as ``register``.
-        """
-        (new,) = collect(tool)
-        owner, known = self._of_sessions.get(new.name), self._tools.get(new.name)
-        better = known is not None and new.declared and not known.declared and known.function == new.function
-        if known is not None and not better and (owner is None or known.function == new.function):
-            return False
-        if owner == saga_id:
-            links = {collect(each)[0].name for each in (new.undo, new.probe) if callable(each)}
-            before = [name for name in {new.name, *links} if self._of_sessions.get(name) == saga_id]
-            for registry in {id(each): each for each in (self._tools, self._declared)}.values():
-                registry.drop(before)
-        names = set(self._tools.names())
-        self.register((new,))
-        self._of_sessions |= dict.fromkeys(set(self._tools.names()) - names, saga_id)
-        _log.warning(
-            "session %s: the tool %r is known in this process only; elsewhere its calls are neither settled nor undone "
-            "before the agent brings it again (`session(…, tools=[…])`)",
-            saga_id,
-            new.name,
-        )
-        return True
+    def drop(self, names: Sequence[str]) -> None:
+        """Forget tools; those that name one of them as their undo or probe must be among them."""
+        for registry in {id(each): each for each in (self.tools, self._declared)}.values():
+            registry.drop(names)
 
     def register(self, tools: tuple[Any, ...]) -> None:
         """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changes then."""
@@ -99,12 +77,12 @@ class Registration:
                     hint="describe it, or give its server to Coordinator.open(sources=…), which asks about each call",
                     tool=tool.name,
                 )
-        if self._configured is not None and self._declared is not self._tools:
+        if self._configured is not None and self._declared is not self.tools:
             declared = ToolRegistry(self._declared, *tools)
-            self._tools.become(self._configured(declared))
+            self.tools.become(self._configured(declared))
             self._declared = declared
         else:
-            self._tools.add(*tools)
+            self.tools.add(*tools)
 
 
 def planning_of(

@@ -111,14 +111,25 @@ def failure_of(error: BaseException) -> tuple[str, ErrorInfo]:
 def wrapped(call: Callable[..., Awaitable[Any]], function: Any, *, undo: Any, irreversible: bool) -> Any:
     """A function whose calls are calls of a session."""
     inner = getattr(function, "function", function)
-    signature = inspect.signature(inner)
+    signature = by_name(inner)
 
     @functools.wraps(inner)
     async def made(*args: Any, **named: Any) -> Any:
-        params = signature.bind_partial(*args, **named).arguments
-        return await call(function, params, undo=undo, irreversible=irreversible)
+        return await call(function, params_of(signature, args, named), undo=undo, irreversible=irreversible)
 
     return made
+
+
+def by_name(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function whose params are all named, as those of a tool are: without ``*args``."""
+    found = inspect.signature(function)
+    return found.replace(parameters=[each for each in found.parameters.values() if each.kind != each.VAR_POSITIONAL])
+
+
+def params_of(signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by their names. Raises ``TypeError`` for those that have none."""
+    bound = signature.bind_partial(*args, **named)
+    return dict(zip(signature.parameters, bound.args, strict=False)) | bound.kwargs
 
 
 def is_kept(outcome: SagaResult) -> bool:

@@ -91,7 +91,9 @@ class SessionSteps:
     def bring(self, *tools: Any) -> None:
         """Register those of the functions and tools that the coordinator does not know."""
         for each in tools:
-            if self.adopt is not None and callable(each):
+            if isinstance(each, tuple):  # an undo with its params, and perhaps those that follow it
+                self.bring(each[0], *getattr(each, "then", ()))
+            elif self.adopt is not None and callable(each):
                 self.adopt(each)
 
     async def begin_call(self, tool: str, params: Mapping[str, Any], *, irreversible: bool = False) -> str:

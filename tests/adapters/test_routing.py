@@ -10,7 +10,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.adapters.routing import Router
-from saga_engine.errors import NeedsPerson
+from saga_engine.errors import NeedsPerson, ToolInvalid
 from tests.adapters import world
 from tests.adapters.world import LOG
 
@@ -91,3 +91,67 @@ async def test_what_no_model_can_mend_is_raised() -> None:
             async with engine.session("s") as s:
                 await Router(s).answer("put", {"at": "shelf"})
     assert LOG == []
+
+
+async def test_the_calls_of_several_sessions_reach_their_own_handlers() -> None:
+    """In one process, with one tool and the same params; the third session begins when the others are over."""
+
+    async def agent(engine: Coordinator, who: str) -> list[str]:
+        def handler(number: int) -> Any:
+            async def run(_: dict[str, Any]) -> str:
+                await asyncio.sleep(0)
+                return f"{who} {number}"
+
+            return run
+
+        async with engine.session(who) as s:
+            router = Router(s, reads=["look"])
+            calls = [router.route("look", ABOUT, {"at": "sky"}, handler(number)) for number in range(3)]
+            return [json.loads(each.content) for each in await asyncio.gather(*calls)]
+
+    async with Coordinator.open("memory://", []) as engine:
+        found = [*await asyncio.gather(agent(engine, "alice"), agent(engine, "bob")), await agent(engine, "carol")]
+    assert found == [[f"{who} {number}" for number in range(3)] for who in ("alice", "bob", "carol")]
+
+
+async def test_another_agent_does_not_get_what_the_first_has_said() -> None:
+    """What a second router says otherwise is refused while the first session is open, and holds afterwards."""
+    async with Coordinator.open("memory://", [put]) as engine:
+        async with engine.session("one") as one, engine.session("two") as two:
+            await Router(one, reads=["look"]).route("look", ABOUT, {"at": "sky"}, look)
+            with pytest.raises(ToolInvalid, match="otherwise"):
+                await Router(two).route("look", ABOUT, {"at": "sky"}, look)
+            with pytest.raises(ToolInvalid, match="another thing"):
+                await Router(two, reads=["put"]).route("put", ABOUT, {"at": "sky"}, look)
+        async with engine.session("three") as three:
+            await Router(three).route("look", ABOUT, {"at": "sky"}, look)
+        assert (await engine.show("three")).body["steps"][0]["kind"] == "irreversible"
+
+
+@pytest.mark.parametrize("params", [{"at": float("nan")}, None, "[" * 100_000, "{at"])
+async def test_params_that_are_none_are_told_to_the_model(params: Any) -> None:
+    """The session goes on, and nothing was called."""
+    async with Coordinator.open("memory://", []) as engine:
+        async with engine.session("s") as s:
+            told = await Router(s, reads=["look"]).route("look", ABOUT, params, look)
+            assert told.is_error
+            assert json.loads(told.content)["error"]["problems"][0]["code"] in (
+                "params-no-json",
+                "params-no-object",
+                "params-invalid",
+                "value-not-json",
+            )
+        assert (await engine.show("s")).completed
+    assert LOG == []
+
+
+async def test_no_tool_is_promised_that_the_model_does_not_have() -> None:
+    """A result that is cut names no tool that only other adapters offer."""
+
+    async def long(_: dict[str, Any]) -> str:
+        return "x" * 20_000
+
+    async with Coordinator.open("memory://", []) as engine, engine.session("s") as s:
+        told = await Router(s, reads=["look"]).route("look", ABOUT, {"at": "sky"}, long)
+    assert "This result was cut" in told.content
+    assert "saga_fetch" not in told.content
