@@ -11,6 +11,7 @@ import pytest
 from saga_engine import CallFailed, Coordinator, OutcomeUnknown, sync_session, tool
 from saga_engine.agents.observed_file import draft, summed
 from saga_engine.errors import SagaNotFound, SettingInvalid
+from saga_engine.settings import Settings, SettingsFile
 
 LOG: list[str] = []
 
@@ -172,3 +173,58 @@ def test_a_period_and_a_file_that_is_not_there(here: Path) -> None:
     assert list(summed([FILE], since_ms=2000).tools) == ["b"]
     with pytest.raises(SettingInvalid, match="cannot be read"):
         summed([here / "none"])
+
+
+async def test_what_the_engine_would_not_do_is_not_said() -> None:
+    """Who takes a call back itself is not refused, and neither call would be undone; a read that changes is no loop."""
+
+    @tool(effect="read")
+    def look(at: str) -> int:
+        LOG.append(at)
+        return len(LOG)
+
+    limits = {"max_same_calls": 2, "max_cost": {"usd": 2}, "costs": {"search_web": {"usd": 1}}}
+    settings = Settings(files=(SettingsFile({"agents": limits}, Path(), "saga.toml"),))
+    async with Coordinator.open("memory://", [*TOOLS, look, cancel_room], settings=settings) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s", observe=True) as s:
+                await s.call(book_room, city="Oslo")
+                await s.call(cancel_room, ref="Oslo")
+                for _ in range(4):
+                    await s.call(look, at="clock")
+                for query in "abc":
+                    await s.call(search_web, query=query)
+                raise LookupError
+    found = summed([FILE])
+    assert (found.undone, found.left) == (0, 3)
+    assert found.whys == {"refuse search_web: budget_spent": 1}
+
+
+async def test_a_call_is_begun_and_a_session_closed_as_any() -> None:
+    """An agent that takes the outcome later, or ends its session itself, meets no error that says nothing."""
+    async with Coordinator.open("memory://", TOOLS) as engine, engine.session("s", observe=True) as s:
+        assert await s.outcome(await s.begin_call("search_web", {"query": "x"})) == "x"
+        lost = await s.begin_call("send_mail", {"to": "nobody"})
+        with pytest.raises(CallFailed, match="went dead"):
+            await s.outcome(lost)
+        await s.close()
+        await s.rest()
+
+
+async def test_a_full_disk_stops_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be written down is said once, and the calls go on."""
+    async with Coordinator.open("memory://", TOOLS) as engine, engine.session("s", observe=True) as s:
+        s.file._file.close()  # type: ignore[attr-defined]
+        s.file._file = Path("/dev/full").open("a")  # type: ignore[attr-defined]  # noqa: ASYNC230, SIM115
+        assert await s.call(search_web, query="x") == "x"
+    assert [each.message for each in caplog.records if "cannot be written" in each.message] == [
+        "what is observed cannot be written to saga-observed.jsonl: No space left on device; the calls go on"
+    ]
+
+
+def test_lines_of_another_shape_are_unreadable(here: Path) -> None:
+    """A file that somebody edited is summed as far as it is one."""
+    odd = [{"at_ms": "now"}, {"session": ["s"], "call": "1", "tool": "a"}, {"tool": "a", "would": 3}, {"tool": 1}]
+    FILE.write_text("\n".join(json.dumps(each) for each in [*odd, {"at_ms": 1, "tool": "b", "call": "1"}]))
+    found = summed([FILE])
+    assert (found.unread, list(found.tools)) == (4, ["b"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from saga_engine.core.records import CallAdded
 from saga_engine.core.state import State
@@ -101,6 +101,30 @@ def agent_rules(settings: Settings | str | None, files: Sequence[SettingsFile]) 
     return AgentRules(guards, observing(settings))
 
 
+class Answer(NamedTuple):
+    """A call that was made: its tool, and its output if it is known that it ``happened``."""
+
+    tool: str
+    happened: bool = False
+    output: Any = None
+
+
+#: Finds a call that was made, by its key.
+Answers = Callable[[str], Answer | None]
+
+
+def answers_of(state: State | None) -> Answers:
+    """The calls of a saga."""
+
+    def found(key: str) -> Answer | None:
+        index = None if state is None else state.plan.by_key.get(key)
+        if state is None or index is None:
+            return None
+        return Answer(state.plan.steps[index].tool, state.steps[index].effect is not None, state.steps[index].output)
+
+    return found
+
+
 class LoopGuard:
     """Looks at the calls of one session, one after the other.
 
@@ -115,22 +139,26 @@ class LoopGuard:
         self._counted: set[tuple[int, str]] = set()
         self._tools: dict[int, str] = {}  # by place: a call in flight is not in the state yet
 
-    def check(self, record: CallAdded, state: State | None, made: Sequence[str]) -> None:
-        """The next call, after those with the keys ``made``. Raises ``CallFailed`` if it is refused.
+    def check(
+        self, record: CallAdded, state: State | None, made: Sequence[str], answers: Answers | None = None
+    ) -> None:
+        """The next call, after those with the keys ``made``; ``answers``: theirs, if no saga has them.
+
+        Raises ``CallFailed`` if it is refused.
 
         A recorded call is not refused, nor one that takes back what stands: both are right whatever was spent.
         """
         try:
-            self._guard(record, state, made)
+            self._guard(record, answers or answers_of(state), made)
         except CallFailed:
             if not (_takes_back(record, state) or self._repeats(record)):
                 raise
         self._tools[len(made)] = record.tool
 
-    def _guard(self, record: CallAdded, state: State | None, made: Sequence[str]) -> None:
+    def _guard(self, record: CallAdded, answers: Answers, made: Sequence[str]) -> None:
         guards, name = self._guards, record.tool
         mark = digest([name, record.params])
-        news = record.read and state is not None and self._row[1] > 1 and _differ(state, made)
+        news = record.read and self._row[1] > 1 and _differ(answers, made)
         again = mark == self._row[0] and not news
         self._row = (mark, self._row[1] + 1 if again else 1)
         if guards.max_same_calls is not None and self._row[1] > guards.max_same_calls:
@@ -142,7 +170,7 @@ class LoopGuard:
             hint = "call nothing more: finish with what you have, and say what is missing"
             raise _refused(name, "too_many_calls", f"all {guards.max_calls} calls are made", hint)
         if guards.max_cost:
-            self._count(state, made)
+            self._count(answers, made)
         for unit, cost in guards.costs.get(name, {}).items():
             most, spent = guards.max_cost.get(unit), self._spent.get(unit, 0.0)
             if most is not None and (spent >= most or (not isinstance(cost, str) and spent + cost > most)):
@@ -150,21 +178,18 @@ class LoopGuard:
                 hint = "call nothing more that costs: finish with what you have, and say what is missing"
                 raise _refused(name, "budget_spent", said, hint)
 
-    def _count(self, state: State | None, made: Sequence[str]) -> None:
+    def _count(self, answers: Answers, made: Sequence[str]) -> None:
         """Add what these calls cost. Another life has made those alone, whatever its journal has beside them.
 
         A number counts from the start, and for a call that failed as well: it may have been paid for.
         """
         for place, key in enumerate(made):
-            index = None if state is None else state.plan.by_key.get(key)
-            tool = self._tools.get(place, "") if state is None or index is None else state.plan.steps[index].tool
-            step = None if state is None or index is None else state.steps[index]
-            for unit, value in self._guards.costs.get(tool, {}).items():
-                unknown = isinstance(value, str) and (step is None or step.effect is None)
-                if unknown or (place, unit) in self._counted:
+            known = answers(key) or Answer(self._tools.get(place, ""))
+            for unit, value in self._guards.costs.get(known.tool, {}).items():
+                if (place, unit) in self._counted or (isinstance(value, str) and not known.happened):
                     continue
-                cost = _found(step.output, value) if isinstance(value, str) and step is not None else float(value)
                 self._counted.add((place, unit))
+                cost = _found(known.output, value) if isinstance(value, str) else float(value)
                 self._spent[unit] = self._spent.get(unit, 0.0) + cost
 
 
@@ -180,11 +205,10 @@ def _refused(tool: str, code: str, said: str, hint: str) -> CallFailed:
     return CallFailed(f"{tool}: not called: {said}", hint=hint, error_code=code, tool=tool, retryable=False)
 
 
-def _differ(state: State, made: Sequence[str]) -> bool:
+def _differ(answers: Answers, made: Sequence[str]) -> bool:
     """Whether the last two calls are known to have answered differently."""
-    places = [state.plan.by_key.get(key) for key in made[-2:]]
-    outputs = [state.steps[at].output for at in places if at is not None and state.steps[at].effect is not None]
-    return len(outputs) == 2 and digest([outputs[0]]) != digest([outputs[1]])
+    known = [found for key in made[-2:] if (found := answers(key)) is not None and found.happened]
+    return len(known) == 2 and digest([known[0].output]) != digest([known[1].output])
 
 
 def _found(output: Any, path: str) -> float:

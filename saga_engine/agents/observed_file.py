@@ -11,20 +11,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.loggers import logger_of
 from saga_engine.plan.name_guesses import back_of, reads
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.sources.toml import key, value
 
+_log = logger_of("saga_engine")
+
 
 class ObservedFile:
-    """Appends events to a file. Each is on its way to the disk before what it announces begins."""
+    """Appends events to a file. Each is on its way to the disk before what it announces begins.
+
+    What cannot be written, on a disk that is full, is missing in the file, and stops no call: it is logged once.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open the file. Raises ``SettingInvalid``."""
         self.path = path
+        self._lost = False
         try:
             self._file: TextIO = path.open("a", encoding="utf-8")
         except OSError as error:
@@ -33,12 +40,23 @@ class ObservedFile:
     def add(self, session: str, **event: Any) -> None:
         """Append one event of a session."""
         line = {"at_ms": machine_clock.time_ns() // 1_000_000, "session": session, **event}
-        self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+            self._file.flush()
+        except OSError as error:
+            self._lose(error)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        if not self._lost:
+            self._lost = True
+            _log.error("what is observed cannot be written to %s: %s; the calls go on", self.path, error.strerror)
 
 
 @dataclass(slots=True)
@@ -108,11 +126,35 @@ def summed(paths: Iterable[Path], *, since_ms: int = 0) -> Observed:
                 event = json.loads(line)
             except ValueError:
                 event = None  # the last line of a process that died while it wrote, say
-            if not isinstance(event, dict):
+            if not _fits(event):
                 found.unread += 1
             elif event.get("at_ms", since_ms) >= since_ms:
                 _count(found, event, calls)
     return found
+
+
+#: What the fields of an event are, as far as they are summed.
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "at_ms": (int, float),
+    **dict.fromkeys(("session", "call"), (str, int, type(None))),
+    **dict.fromkeys(("tools", "would", "would_undo", "would_leave"), list),
+    **dict.fromkeys(("tool", "outcome", "end"), str),
+    **dict.fromkeys(("server", "effect", "manifest", "undo"), (str, type(None))),
+}
+
+
+def _fits(event: Any) -> bool:
+    """Whether a line is an event: somebody may have edited the file, or another program written it."""
+    if not isinstance(event, dict):
+        return False
+    if not all(isinstance(event[name], of) for name, of in _TYPES.items() if name in event):
+        return False
+    woulds = event.get("would", ())
+    named = all(isinstance(name, str) for name in event.get("tools", ()))
+    return named and all(
+        isinstance(each, dict) and isinstance(each.get("do"), str) and isinstance(each.get("why"), str)
+        for each in woulds
+    )
 
 
 def _count(found: Observed, event: Mapping[str, Any], calls: dict[tuple[Any, Any], str]) -> None:

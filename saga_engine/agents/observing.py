@@ -12,13 +12,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from saga_engine.agents.guards import AgentGuards
+import msgspec
+
+from saga_engine.agents.guards import AgentGuards, Answer
 from saga_engine.agents.observed_file import ObservedFile
 from saga_engine.agents.undeclared import is_undeclared, note_undeclared
 from saga_engine.agents.watch import Watch
 from saga_engine.core.effects import FORWARD, Ask, Blocked, Done, ErrorInfo, NotDone, Outcome
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import CallAdded
-from saga_engine.errors import CallFailed, CallInvalid, PlanInvalid, SagaError, SettingInvalid
+from saga_engine.errors import (
+    BindingUnresolved,
+    CallFailed,
+    CallInvalid,
+    PlanInvalid,
+    SagaError,
+    SessionEnded,
+    SettingInvalid,
+)
+from saga_engine.plan.compiled import WithoutList
 from saga_engine.plan.values import digest, plain
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
@@ -51,8 +63,10 @@ class ObservedSession(Session):
         self._gate = None if policy is None else Gate(policy, counts)
         #: Where it is written down.
         self.file = ObservedFile(path)
-        self._calls: list[tuple[str, CallAdded | None, Any]] = []  # those that happened: number, record, output
+        self._calls: list[tuple[str, CallAdded | None, Any]] = []  # those that stand: number, record, output
         self._count = 0
+        self._answers: dict[str, Answer] = {}
+        self._failed: dict[str, CallFailed] = {}
 
     async def call(self, tool: str | Callable[..., Any], /, params: Any = None, **named: Any) -> Any:
         """Make a call at once, and write down what the engine would have done. Raises ``CallFailed``."""
@@ -71,15 +85,19 @@ class ObservedSession(Session):
     ) -> NumberedOutput:
         """``call``, and its number beside its output."""
         name, place = name_of(tool), str(self._count + 1)
+        taken = None if undo is not None else self.taken_back(name, params)
         spec = self.catalog.spec(name)
         if spec is None:
             call_record(self.catalog, name, params, None, irreversible=False, timeout_s=timeout_s)  # raises
         self._count += 1
         would: list[dict[str, str]] = []
-        record = self._record(name, params, undo, would, irreversible=irreversible)
+        record = self._record(name, params, undo, would, irreversible=irreversible or taken is not None)
         call = Call(self.saga_id, place, FORWARD, 1, f"{self.saga_id}:{place}", 0, None, _NO_TIMEOUT_S)
         if record is not None:
-            would += self._looped(record, irreversible=irreversible) + await self._policy_says(record, call)
+            would += self._looped(record, irreversible=irreversible or taken is not None)
+        self._answers[place] = Answer(name)
+        if record is not None:
+            would += await self._policy_says(record, call)
         undeclared = is_undeclared(self.catalog, name) and not irreversible
         about = {"effect": "undeclared" if undeclared else spec.effect if spec else "", "would": would}
         told = {"tool": name, "params": sorted(map(str, params)), "digest": digest(_plain(params))[:12]}
@@ -92,9 +110,54 @@ class ObservedSession(Session):
         took_ms = round((machine_clock.monotonic() - began_s) * 1000)
         self.file.add(self.saga_id, call=place, outcome=found, took_ms=took_ms, would=doubt)
         if isinstance(outcome, Done):
-            self._calls.append((place, record, outcome.output))
+            self._answers[place] = Answer(name, happened=True, output=outcome.output)
+            if taken is None:
+                self._calls.append((place, record, outcome.output))
+            else:  # neither of the two would be undone
+                self._calls = [each for each in self._calls if each[0] != taken]
             return NumberedOutput(place, outcome.output)
-        raise _failure(name, place, outcome)
+        self._failed[place] = _failure(name, place, outcome)
+        raise self._failed[place]
+
+    async def begin_call(self, tool: str, params: Mapping[str, Any], *, irreversible: bool = False) -> str:
+        """Make a call, and return its number when it is over; ``outcome`` has what became of it."""
+        place = str(self._count + 1)
+        try:
+            await self.numbered_call(tool, params, irreversible=irreversible)
+        except CallFailed:
+            if place not in self._failed:
+                raise  # it could not be made
+        return place
+
+    async def outcome(self, step: str) -> Any:
+        """The output of a call by its number. Raises what ``call`` raised, and ``SessionEnded``: there is none."""
+        if step in self._failed:
+            raise self._failed[step]
+        found = self._answers.get(step)
+        if found is None or not found.happened:
+            raise SessionEnded(f"session {self.saga_id} has no call {step[:40]} that is over", saga_id=self.saga_id)
+        return found.output
+
+    def taken_back(self, name: str, params: Any) -> str | None:
+        """The number of the newest call that stands whose undo this call is."""
+        for place, record, output in reversed(self._calls):
+            if record is None or record.undo != name or record.undo_each is not None or record.undo_then:
+                continue
+            rollback = Growth.call_of(msgspec.structs.replace(record, step=place), 0, {}, self.catalog).rollback
+            spec = self.catalog.spec(record.tool)
+            if rollback is None or spec is None or spec.before is not None:
+                continue
+            try:
+                made = rollback.params.resolve(_OneCall(self.saga_id, place, record.params, output))
+            except BindingUnresolved:
+                continue
+            if digest(made) == digest(_plain(params)):
+                return str(place)
+        return None
+
+    def answer(self, number: str) -> Answer | None:
+        """A call that was made, as the guards look at it."""
+        return self._answers.get(number)
 
     def _record(
         self, name: str, params: Any, undo: Any, would: list[dict[str, str]], *, irreversible: bool
@@ -153,6 +216,14 @@ class ObservedSession(Session):
         """The place to which ``rollback`` would return."""
         return Savepoint(self._count)
 
+    async def close(self, *, reason: str = "", note: str = "") -> Any:  # noqa: ARG002
+        """Write down what a close with a ``reason`` would undo. Nothing is, and there is no saga to return."""
+        if reason:
+            await self.rollback()
+
+    async def rest(self) -> Any:
+        """Return at once: no saga ends or waits."""
+
     async def rollback(self, to: Savepoint | None = None) -> None:
         """Write down what would be undone. Nothing is."""
         since = 0 if to is None else to.calls
@@ -173,6 +244,43 @@ class ObservedSession(Session):
     sleep = _needs_a_saga("sleep")
     wait_for = _needs_a_saga("wait_for")
     saga = _needs_a_saga("saga")
+
+
+class _OneCall(WithoutList):
+    """What the undo of an observed call is filled in from: the call itself."""
+
+    input: Mapping[str, Any] = {}
+    end: Mapping[str, Any] = {}
+
+    def __init__(self, saga_id: str, place: str, params: Any, output: Any) -> None:
+        self.saga_id = saga_id
+        self._place, self._params, self._output = place, params, output
+
+    def output(self, step_key: str) -> Any:
+        """The call's output."""
+        self._require(step_key)
+        return self._output
+
+    def params(self, step_key: str) -> Any:
+        """The call's params."""
+        self._require(step_key)
+        return self._params
+
+    def key(self, step_key: str) -> str:
+        """The key with which it was called."""
+        return f"{self.saga_id}:{step_key}"
+
+    def before(self, step_key: str) -> Any:
+        """Raises ``BindingUnresolved``: no value was read."""
+        raise BindingUnresolved(f"call {step_key} has no value from before it")
+
+    def secret(self, name: str) -> str:
+        """The marker of a secret."""
+        return f"$secret.{name}"
+
+    def _require(self, step_key: str) -> None:
+        if step_key != self._place:
+            raise BindingUnresolved(f"no call {step_key} is looked at")
 
 
 def _plain(params: Any) -> Any:
@@ -204,7 +312,13 @@ async def observed(
     session: ObservedSession, guards: AgentGuards, bring: Callable[[Any], bool], tools: Iterable[Any]
 ) -> AsyncIterator[Session]:
     """The session for the duration of a block; an error that leaves it is written down and raised again."""
-    session.adopt, session.watch = bring, Watch(session.catalog, guards)
+    session.adopt = bring
+    session.watch = Watch(
+        session.catalog,
+        guards,
+        lambda record: session.taken_back(record.tool, record.params) is not None,
+        session.answer,
+    )
     session.bring(*tools)
     file, name = session.file, session.saga_id
     file.add(name, tools=list(session.catalog.names()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saga_engine.agents.guards import NO_GUARDS, AgentGuards, LoopGuard
+from saga_engine.agents.guards import NO_GUARDS, AgentGuards, Answers, LoopGuard
 from saga_engine.agents.undeclared import is_undeclared, note_undeclared, undeclared_calls
 from saga_engine.core.records import CallAdded
 from saga_engine.core.state import State
@@ -20,8 +20,13 @@ class Watch:
         catalog: ToolCatalog,
         guards: AgentGuards = NO_GUARDS,
         repeats: Callable[[CallAdded], bool] = lambda _record: False,
+        answers: Answers | None = None,
     ) -> None:
-        """``repeats``: whether the next call is answered as it was recorded; a guard does not refuse that."""
+        """``repeats``: whether the next call is answered as it was recorded; a guard does not refuse that.
+
+        ``answers``: those of the calls, if no saga has them.
+        """
+        self._answers = answers
         self._catalog = catalog
         #: The places of the calls that are meant to stay, and the keys of all calls by place.
         self._deliberate: set[int] = set()
@@ -33,7 +38,7 @@ class Watch:
 
         Raises ``CallFailed`` if a guard refuses it.
         """
-        self._loops.check(record, state, made)
+        self._loops.check(record, state, made, self._answers)
         self._made = made
         self._deliberate.discard(len(made))
         if irreversible:
