@@ -163,7 +163,8 @@ ELSEWHERE: Final = (
     Row("kill/test_matrix_elsewhere.py", _CLUSTERS),
     Row("kill/test_outages.py", _ONE_PLAN, "comes_back"),
     Row("kill/test_sealed.py", _ONE_PLAN, "without_the_key"),
-    Row("kill/test_session_forks.py", _ONE_PLAN, "not killed_anywhere or fails-bare"),
+    Row("kill/test_session_forks.py", _ONE_PLAN, "not killed_anywhere or fails-bare and not its_agent"),
+    Row("kill/test_told.py", _ONE_PLAN, "not begins_although or undo"),
     Row("kill/test_sessions.py", _ONE_PLAN, "not killed_anywhere and not killed_again or kept-keyed or well-bare"),
     Row("kill/test_several_events.py", _ONE_PLAN, "embedded-false or catches"),
     Row("kill/test_versions.py", "imports an older version beside this one"),
@@ -213,7 +214,7 @@ ELSEWHERE: Final = (
     Row("stores/test_mail.py", "every order of senders and readers"),
     Row("stores/test_replicated.py", _CLUSTERS),
     Row("stores/test_sentinel.py", _CLUSTERS),
-    Row("telemetry/test_killed.py", _PROCESSES),
+    Row("telemetry/test_killed.py", _PROCESSES, "costs_no_saga"),
     Row("telemetry/test_prometheus.py", _FOREIGN),
     Row(
         "temporal",
