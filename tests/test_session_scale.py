@@ -126,7 +126,7 @@ def test_a_restart_of_a_thousand_calls_makes_none_of_them(monkeypatch: pytest.Mo
 
 
 def test_the_cost_of_a_restart_grows_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the calls are twice the work, not four times. (All of it is counted in one thread.)"""
+    """Twice the calls are twice the work, not four times: all of it, counted in one thread."""
     monkeypatch.setattr(journal, "_LONG", 1_000_000)
 
     def restart(count: int) -> int:
