@@ -33,7 +33,7 @@ help: ## list the targets
 
 venv: $(STAMP) ## make .venv and install the project into it
 
-# The versions of requirements/dev.txt, checked by their hashes. Where an index lacks them, what pyproject.toml allows; LOCKED=1
+# The versions of dev/requirements/dev.txt, checked by their hashes. Where an index lacks them, what pyproject.toml allows; LOCKED=1
 # (as in CI with a full index) makes that an error.
 LOCKED ?=
 
@@ -50,13 +50,13 @@ define install
   else echo "the locked versions cannot be had here: installing what pyproject.toml allows" >&2; $(LOUD) install -e '$(2)' | $(NAMES); fi
 endef
 
-$(STAMP): pyproject.toml requirements/dev.txt
-	$(call install,requirements/dev.txt,.[dev],the engine and what its tests need)
+$(STAMP): pyproject.toml dev/requirements/dev.txt
+	$(call install,dev/requirements/dev.txt,.[dev],the engine and what its tests need)
 	@touch $(STAMP) $(DEMO_STAMP)
 
 # The demo needs the engine, its embedded store and the console. Where the tests have been installed, all that is there.
-$(DEMO_STAMP): pyproject.toml requirements/demo.txt
-	$(call install,requirements/demo.txt,.[embedded$(comma)server],the engine with its store and its console)
+$(DEMO_STAMP): pyproject.toml dev/requirements/demo.txt
+	$(call install,dev/requirements/demo.txt,.[embedded$(comma)server],the engine with its store and its console)
 	@touch $(DEMO_STAMP)
 
 # Servers of others, with whose tools the shipped manifests are tried. They need Node and npm (Debian: nodejs npm).
@@ -89,12 +89,12 @@ $(TS_CLIENT)/.installed: Makefile
 # What deploy/container/Containerfile installs.
 IMAGE := server metrics http mcp fast
 
-lock: venv ## renew requirements/*.txt: the versions and hashes that CI and container images install
+lock: venv ## renew dev/requirements/*.txt: the versions and hashes that CI and container images install
 	@$(PIP) install 'uv>=0.5'
-	@$(LOCK) --extra embedded --extra server -o requirements/demo.txt --custom-compile-command 'make lock'
-	@$(LOCK) $(IMAGE:%=--extra %) -o requirements/image.txt --custom-compile-command 'make lock'
-	@$(LOCK) --extra dev -o requirements/dev.txt --custom-compile-command 'make lock'
-	@$(LOCK_TOOLS) --group release -o requirements/release.txt --custom-compile-command 'make lock'
+	@$(LOCK) --extra embedded --extra server -o dev/requirements/demo.txt --custom-compile-command 'make lock'
+	@$(LOCK) $(IMAGE:%=--extra %) -o dev/requirements/image.txt --custom-compile-command 'make lock'
+	@$(LOCK) --extra dev -o dev/requirements/dev.txt --custom-compile-command 'make lock'
+	@$(LOCK_TOOLS) --group release -o dev/requirements/release.txt --custom-compile-command 'make lock'
 
 demo: $(DEMO_STAMP) ## the article's plan under good and bad luck, in less than a minute
 	@$(BIN)/python examples/booking/demo.py
@@ -118,8 +118,8 @@ test-long: venv ## all tests with their long forms: every pair of kills, every m
 
 # What differs between versions of Python is asyncio, so the runtime and the tools' calls are what is run again; of the core,
 # which is pure, what reads and writes records and the simulation of all its laws.
-NEWEST_TESTS := tests/core/test_codec.py tests/core/test_fold.py tests/core/test_simulation.py tests/runtime tests/test_api.py \
-  tests/test_sessions.py tests/test_session_turns.py tests/test_contexts.py tests/tools/test_invoke.py tests/tools/test_timeouts.py
+NEWEST_TESTS := tests/core/test_codec.py tests/core/test_fold.py tests/core/test_simulation.py tests/runtime tests/sagas/test_api.py \
+  tests/sessions/test_sessions.py tests/sessions/test_session_turns.py tests/sagas/test_contexts.py tests/tools/test_invoke.py tests/tools/test_timeouts.py
 NEWEST := .venv-newest
 
 test-newest: venv ## the runtime and the calls on the newest Python of this machine, if it is newer than PYTHON
@@ -172,11 +172,11 @@ doors: venv ## who may import whom
 
 # It installs the peers into .bench/ by itself. For less: make bench BENCH_ARGS='--peers none --rounds 1'
 bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs/performance.md
-	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
-	@$(BIN)/python benchmarks/report.py
+	@$(BIN)/python dev/benchmarks/run.py $(BENCH_ARGS)
+	@$(BIN)/python dev/benchmarks/report.py
 
 chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'
-	@$(BIN)/python -m chaos $(CHAOS_ARGS)
+	@$(BIN)/python -m dev.chaos $(CHAOS_ARGS)
 
 digest: venv ## the digest of the journals of 20,000 random sagas: make digest DIGEST_ARGS='--save build/before.json'
 	@$(BIN)/python -m tests.core.digest --workers 2 $(DIGEST_ARGS)
@@ -184,23 +184,23 @@ digest: venv ## the digest of the journals of 20,000 random sagas: make digest D
 # It needs git, Node (for pyright) and Debian's redis-server. Every Python from 3.11 on that is on the PATH or in pyenv is tried.
 RELEASE := .venv-release
 
-$(RELEASE)/.installed: requirements/release.txt
+$(RELEASE)/.installed: dev/requirements/release.txt
 	@rm -rf $(RELEASE) && $(PYTHON) -m venv $(RELEASE)
-	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/release.txt
+	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r dev/requirements/release.txt
 	@touch $@
 
 release-check: $(RELEASE)/.installed ## what must hold before a version is published; writes dist/release-check.txt
-	@$(RELEASE)/bin/python -m release $(RELEASE_ARGS)
+	@$(RELEASE)/bin/python -m dev.release $(RELEASE_ARGS)
 
 eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name, or RECORDED=1 for recorded answers
-	@$(BIN)/python $(if $(RECORDED),-m benchmarks.eval_recorded,benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
-	@$(BIN)/python -m benchmarks.eval_parts $(if $(RECORDED),,--model '$(MODEL)')
+	@$(BIN)/python $(if $(RECORDED),-m dev.benchmarks.eval_recorded,dev/benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
+	@$(BIN)/python -m dev.benchmarks.eval_parts $(if $(RECORDED),,--model '$(MODEL)')
 
 eval-raised: venv ## run the plans of the evals with tools that raise what says nothing, and count what is told wrongly
-	@$(BIN)/python -m benchmarks.eval_raised $(EVAL_ARGS)
+	@$(BIN)/python -m dev.benchmarks.eval_raised $(EVAL_ARGS)
 
 docs: venv ## build the documentation site into build/site, in English and Chinese; every warning is an error
-	@$(BIN)/python -m website.build $(DOCS_ARGS)
+	@$(BIN)/python -m dev.website.build $(DOCS_ARGS)
 
 docs-diagrams: venv ## draw the state diagrams of docs/concepts.md and its twin anew
 	@$(BIN)/python tests/docs/diagrams.py
@@ -209,7 +209,7 @@ docs-kills: venv ## count the cases of the kill tests into docs/guarantees.md
 	@$(BIN)/python -m tests.docs.kills
 
 docs-reference: venv ## write the pages of docs/reference anew, from the code
-	@$(BIN)/python -m website.reference
+	@$(BIN)/python -m dev.website.reference
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) $(NEWEST) $(RELEASE) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -61,15 +61,13 @@ QUICK: Final = (
     "core/test_state.py",
     "core/test_transitions.py",
     "scenarios",
-    "test_api.py",
-    "test_sessions.py",
+    "sagas/test_api.py",
+    "sessions/test_sessions.py",
     "cli/test_flows.py",
     "cli/test_startup.py",
 )
 
 
-#: What the tests that stand in no folder are called.
-BESIDE: Final = "(beside the folders)"
 #: Rooms of which the desk runs nothing, because each of their tests needs what a desk may lack.
 WITHOUT: Final = ("agents", "deploy", "llm")
 
@@ -107,6 +105,8 @@ ELSEWHERE: Final = (
         "one database, one death",
         "sqlite and not two_processes or in-the-call or arrives_after",
     ),
+    Row("chaos/test_broken_chaos.py", "chaos with engines that are broken on purpose", "whole and list_choice"),
+    Row("chaos/test_chaos.py", "chaos on every store"),
     Row("cli/test_amend.py", _SAMPLE, "not do_not_fit or plan-not-json"),
     Row("cli/test_bad_states.py", _PROCESSES),
     Row("cli/test_big_results.py", _SAMPLE),
@@ -144,10 +144,16 @@ ELSEWHERE: Final = (
     Row("gateway/test_own_server.py", _EXAMPLE),
     Row("gateway/test_process.py", _PROCESSES),
     Row("gateway/test_unsettled.py", _PROCESSES),
+    Row("ground/test_benchmark.py", "runs the benchmark"),
     Row("ground/test_booking.py", _PROCESSES, "not every_scene"),
+    Row("ground/test_clocks.py", _READS_ALL, "not at_one_place"),
+    Row("ground/test_faults.py", _PROCESSES, "not comparison"),
     Row("ground/test_lock.py", _BUILD),
     Row("ground/test_makefile.py", _BUILD),
     Row("ground/test_release.py", _BUILD),
+    Row("ground/test_scale.py", "sagas by the thousand"),
+    Row("ground/test_stages.py", _PROCESSES, "budget"),
+    Row("ground/test_tiers.py", "collects all tests of the desk", "not guarantee"),
     Row("ground/test_wheel.py", _BUILD),
     Row("ground/test_windows.py", _READS_ALL),
     Row("guards/test_processes.py", _PROCESSES, "provably_dead"),
@@ -164,9 +170,9 @@ ELSEWHERE: Final = (
     Row("kill/test_outages.py", _ONE_PLAN, "comes_back"),
     Row("kill/test_sealed.py", _ONE_PLAN, "without_the_key"),
     Row("kill/test_session_forks.py", _ONE_PLAN, "not killed_anywhere or fails-bare and not its_agent"),
-    Row("kill/test_told.py", _ONE_PLAN, "not begins_although or undo"),
     Row("kill/test_sessions.py", _ONE_PLAN, "not killed_anywhere and not killed_again or kept-keyed or well-bare"),
     Row("kill/test_several_events.py", _ONE_PLAN, "embedded-false or catches"),
+    Row("kill/test_told.py", _ONE_PLAN, "not begins_although or undo"),
     Row("kill/test_versions.py", "imports an older version beside this one"),
     Row("kill/test_workers.py", _ONE_PLAN, "not killed_anywhere or embedded"),
     Row("llm", "needs a model that is compiled first"),
@@ -204,10 +210,12 @@ ELSEWHERE: Final = (
     Row("server/test_keys.py", _SAMPLE, "not sealed"),
     Row("server/test_matrix.py", _SAMPLE, "not three_tenants or red"),
     Row("server/test_process.py", _PROCESSES, "before_it_answers"),
-    Row("server/test_server_kills.py", _PROCESSES),
     Row("server/test_schemathesis.py", "thousands of random requests"),
+    Row("server/test_server_kills.py", _PROCESSES),
     Row("server/test_typescript.py", _FOREIGN),
     Row("server/test_webhook_example.py", _EXAMPLE),
+    Row("sessions/test_session_lives.py", _SAMPLE, "rolls_back"),
+    Row("sessions/test_session_scale.py", "sagas of many thousand calls"),
     Row("stores/test_cluster.py", _CLUSTERS),
     Row("stores/test_cluster_away.py", _CLUSTERS),
     Row("stores/test_guards.py", _MODEL, "not like_their_model"),
@@ -222,19 +230,9 @@ ELSEWHERE: Final = (
         "test_histories or test_queries or no_worker_began or continued_in_other or secret_is_in_no_history or only_marks"
         " or same_journal_as or takes_one_back or undo_of_several_calls or that_slept",
     ),
-    Row("test_benchmark.py", "runs the benchmark"),
-    Row("test_broken_chaos.py", "chaos with engines that are broken on purpose"),
-    Row("test_chaos.py", "chaos on every store"),
-    Row("test_clocks.py", _READS_ALL, "not at_one_place"),
-    Row("test_faults.py", _PROCESSES, "not comparison"),
-    Row("test_scale.py", "sagas by the thousand"),
-    Row("test_session_lives.py", _SAMPLE, "rolls_back"),
-    Row("test_session_scale.py", "sagas of many thousand calls"),
-    Row("test_several_races.py", _SAMPLE, "catch"),
-    Row("test_stages.py", _PROCESSES, "budget"),
-    Row("test_subscription.py", _EXAMPLE),
-    Row("test_tiers.py", "collects all tests of the desk", "not guarantee"),
-    Row("test_wait_races.py", _SAMPLE, "compete or races[1"),
+    Row("waits/test_several_races.py", _SAMPLE, "catch"),
+    Row("waits/test_subscription.py", _EXAMPLE),
+    Row("waits/test_wait_races.py", _SAMPLE, "compete or races[1"),
 )
 
 
@@ -293,22 +291,17 @@ def runs(tier: str, name: str, case: str, marks: Sequence[str]) -> bool:
 
 
 def rooms() -> list[str]:
-    """The folders of tests, and what stands beside them as one."""
-    found = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
-    return [*sorted(name for name in found if not name.endswith(".py")), BESIDE]
+    """The folders of tests."""
+    return sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
 
 
 def _cells(place: str) -> tuple[str, str]:
     """Whether the inner loop and the desk run a room."""
-    if place == BESIDE:
-        quick = any("/" not in each and each.endswith(".py") for each in QUICK)
-        rows = [row for row in ELSEWHERE if "/" not in row.place and row.place.endswith(".py")]
-    else:
-        quick = any(_within(place, each) or _within(each, place) for each in QUICK)
-        rows = [row for row in ELSEWHERE if _within(place, row.place) and row.place != place]
-        whole = next((row for row in ELSEWHERE if row.place == place), None)
-        if whole is not None:
-            return "", f"only `{whole.keep}`" if whole.keep else ""
+    quick = any(_within(place, each) or _within(each, place) for each in QUICK)
+    rows = [row for row in ELSEWHERE if _within(place, row.place) and row.place != place]
+    whole = next((row for row in ELSEWHERE if row.place == place), None)
+    if whole is not None:
+        return "", f"only `{whole.keep}`" if whole.keep else ""
     return ("some" if quick and place not in QUICK else "yes" if quick else ""), "most" if rows else "yes"
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from saga_engine.barriers import SqlBarrier
 from tests.barriers.databases import NAMES, database
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 _keys = itertools.count()
 

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.servers import until
+from tests.support.servers import until
 
 #: What a database is called in ids of tests.
 NAMES = ("sqlite", "postgresql", "mysql")

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from saga_engine.barriers import SqlBarrier
 from saga_engine.errors import OutcomeUnknown, ToolError
 from tests.barriers.conftest import Shop
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 
 def test_a_repeated_call_returns_the_result_of_the_first(shop: Shop) -> None:

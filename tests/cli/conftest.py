@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from saga_engine.cli import run
-from tests.forker import run_python
+from tests.support.forker import run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable

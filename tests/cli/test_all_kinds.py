@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator
-from tests import every_kind
 from tests.cli.conftest import Cli, Ran
-from tests.every_kind import PLAN, RAW, STAY, STEPS
+from tests.support import every_kind
+from tests.support.every_kind import PLAN, RAW, STAY, STEPS
 
 WITH = ("--tools", str(Path(every_kind.__file__)))
 KEYS = [str(step["step_id"]) for step in [*STEPS, *PLAN["finally"]]]

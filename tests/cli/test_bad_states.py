@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.cli.conftest import TOOLS
-from tests.servers import until
+from tests.support.servers import until
 
 WITH = ("--tools", str(TOOLS))
 

@@ -56,7 +56,7 @@ def test_a_new_folder_runs(cli):
     assert [each for each in examined["findings"] if each["about"] == "guards"] == []
     assert cli("tools", "--lint").code == 0
     assert cli("init").code == 6
-    from tests.forker import run_python
+    from tests.support.forker import run_python
 
     code, out, err = run_python(
         "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=cli.folder, env=cli.env, timeout_s=120

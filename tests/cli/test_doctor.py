@@ -13,7 +13,7 @@ from saga_engine.plan.operator_limits import Limits
 from saga_engine.ports import Creation, Document, Entry
 from saga_engine.stores import open_store
 from tests.cli.conftest import TOOLS
-from tests.servers import DebianRedis
+from tests.support.servers import DebianRedis
 
 
 def findings(ran, severity: str) -> list[dict]:

@@ -14,7 +14,7 @@ import pytest
 from saga_engine.stores import open_store
 from saga_engine.stores.embedded import FolderServer, find_binary
 from tests.cli.conftest import TOOLS, Cli
-from tests.servers import until
+from tests.support.servers import until
 
 WITH = ("--tools", str(TOOLS))
 _LIMIT_S = 120

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import TOOLS, Cli
-from tests.servers import until
+from tests.support.servers import until
 from tests.temporal.server import TemporalServer
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 
 from tests.cli.conftest import TOOLS, Cli
-from tests.servers import until
+from tests.support.servers import until
 
 WITH = ("--tools", str(TOOLS))
 _LIMIT_S = 120

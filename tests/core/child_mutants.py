@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 CHILD_MUTANTS: dict[str, Mutant] = {
     "the turn does not wait for a child": rewrite(("if self.waits and self.children():", "if False:")),

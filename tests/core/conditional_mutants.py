@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 CONDITIONAL_MUTANTS: dict[str, Mutant] = {
     "take what cannot be evaluated for a no": rewrite(

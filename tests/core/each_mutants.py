@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 EACH_MUTANTS: dict[str, Mutant] = {
     "start all items at once": rewrite(("if number < lanes else (first + number - lanes,)", "")),

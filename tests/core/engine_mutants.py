@@ -1,8 +1,8 @@
-"""Engines that are broken on purpose: by texts of the package, wherever they stand (``tests/mutating.py``)."""
+"""Engines that are broken on purpose: by texts of the package, wherever they stand (``tests/support/mutating.py``)."""
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 MUTANTS: dict[str, Mutant] = {
     "compensate forwards": rewrite(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 SEVERAL_MUTANTS: dict[str, Mutant] = {
     "any event ends a wait for all": rewrite(("len(found) < len(wait.events())", "False")),

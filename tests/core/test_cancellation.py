@@ -10,7 +10,7 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.analysis.cancellation import CancelPreview, preview_cancel
 from saga_engine.runtime.journal import read_records, state_of
-from tests.children import DONE, WAIT, booking, kid, opened, plan, reaches, until
+from tests.support.children import DONE, WAIT, booking, kid, opened, plan, reaches, until
 
 
 async def previewed(coordinator: Coordinator, saga_id: str) -> CancelPreview:

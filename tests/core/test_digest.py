@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.core.digest import KINDS, compare, digests, main, summed
-from tests.mutating import rewrite
+from tests.support.mutating import rewrite
 
 SEEDS = 4 * len(KINDS)
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 UNDO_CALLS_MUTANTS: dict[str, Mutant] = {
     "an undo ends with its first call": rewrite((">= made.of", ">= 1")),

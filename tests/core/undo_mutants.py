@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 UNDO_MUTANTS: dict[str, Mutant] = {
     "undo what was skipped": rewrite(

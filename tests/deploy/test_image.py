@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import DebianRedis, until
+from tests.support.servers import DebianRedis, until
 
 ROOT = Path(__file__).parents[2]
 TOOLS = '''
@@ -95,7 +95,7 @@ def wheels(folder: Path) -> list[str]:
     """
     folder.mkdir()
     wanted = folder / "wanted.txt"
-    locked = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8").replace("\\\n", "")
+    locked = (ROOT / "dev" / "requirements" / "image.txt").read_text(encoding="utf-8").replace("\\\n", "")
     lines = [line for line in locked.splitlines() if "== 'win32'" not in line and "== 'emscripten'" not in line]
     wanted.write_text("\n".join(re.sub(r" ;.*?(?= +--hash)", "", line) for line in lines))
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--dest", str(folder)]

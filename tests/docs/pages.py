@@ -12,7 +12,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("examples/**/*.md"),
-        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("dev/benchmarks/*.md"),
         *ROOT.glob("planner_prompts/*.md"),
     ]
 )

@@ -27,7 +27,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 #: Classes whose members the changelog names, beside the public names.
 CLASSES = {"TemporalCoordinator": TemporalCoordinator}
 #: What is a file or a folder of the project begins with one of these.
-PLACES = ("docs", "deploy", "examples", "tests", "benchmarks", "requirements")
+PLACES = ("docs", "deploy", "dev", "examples", "tests")
 
 
 @functools.cache

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
+from dev.website import reference
+from dev.website.reference import chinese
+from dev.website.stage import slugs
 from tests.docs.pages import ROOT
-from website import reference
-from website.reference import chinese
-from website.stage import slugs
 
 PAGE = """# Things
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-RUN = ROOT / "benchmarks" / "faults" / "run.py"
+RUN = ROOT / "dev" / "benchmarks" / "faults" / "run.py"
 SHOWN = r"<!-- fault: ([\w-]+) -->\n```text\n(.*?)```\n"
 
 

@@ -14,8 +14,8 @@ from saga_engine.cli import app
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from tests.docs.pages import ROOT, Block, blocks
-from tests.forker import run_python
 from tests.plan.catalog import TRAVEL
+from tests.support.forker import run_python
 
 if TYPE_CHECKING:
     from pathlib import Path

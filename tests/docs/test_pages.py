@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from dev.website import reference
+from dev.website.reference import settings_tables
 from saga_engine import errors, settings
 from saga_engine.cli import exit_codes
 from saga_engine.core import questions
@@ -23,8 +25,6 @@ from saga_engine.hooks import config as hooks
 from tests.docs.diagrams import PAGES as DRAWN
 from tests.docs.diagrams import drawn
 from tests.docs.pages import PAGES, ROOT, anchors, prose
-from website import reference
-from website.reference import settings_tables
 
 CONCEPTS = ROOT / "docs" / "concepts.md"
 ERRORS = "\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("errors", "call-errors"))

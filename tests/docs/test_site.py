@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dev.website.build import build
+from dev.website.chinese_search import terms
+from dev.website.diagrams import drawn
+from dev.website.stage import DeadLink, Stage, toctrees
 from tests.docs.pages import ROOT
 from tests.server.console.browsing import browsing
-from website.build import build
-from website.chinese_search import terms
-from website.diagrams import drawn
-from website.stage import DeadLink, Stage, toctrees
 
 #: The first one builds the whole site.
 pytestmark = pytest.mark.timeout(600)
@@ -127,7 +127,7 @@ INDEX = "# Docs\n\n## Start\n\n- [one](one.md)\n"
 def test_a_page_outside_the_navigation_and_a_heading_that_is_not_there_end_the_build(tmp_path: Path) -> None:
     """Both are warnings of Sphinx, which are errors here, and ``make docs`` ends with them."""
     root = small(tmp_path, README=INDEX, one="# One\n\n[there](README.md#nowhere)\n", two="# Two\n")
-    command = [sys.executable, "-m", "website.build", "--root", str(root), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "dev.website.build", "--root", str(root), "--out", str(tmp_path / "out")]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "en/one.md:3: WARNING: local id not found" in ran.stderr

@@ -1,8 +1,9 @@
-"""The laws of the tree: a file has at most 600 lines, a function at most 70, and no test imports another."""
+"""The laws of the tree: what stands at its root, how long a file and a function may be, and no test imports another."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from tests.docs.pages import ROOT
 
 FILE_LINES: Final = 600
 FUNCTION_LINES: Final = 70
-ROOMS: Final = ("saga_engine", "chaos", "release", "tests", "benchmarks", "examples")
+ROOMS: Final = ("saga_engine", "dev", "tests", "examples")
 
 
 def too_long(path: Path, name: str) -> Iterator[tuple[str, int]]:
@@ -42,6 +43,19 @@ def test_what_is_too_long_is_found(tmp_path: Path) -> None:
     long.write_text(f"class A:\n    async def f():\n{body}        pass\n" + "\n" * (FILE_LINES - FUNCTION_LINES - 1))
     assert list(too_long(short, "short")) == []
     assert list(too_long(long, "long")) == [("long", FILE_LINES + 1), ("long::f", FUNCTION_LINES + 1)]
+
+
+def test_the_root_shows_what_the_project_is() -> None:
+    """The package, its prompts, tests, examples and pages; what only its developers need is in one folder beside them."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    folders = {top for top, slash, _ in (name.partition("/") for name in tracked) if slash and not top.startswith(".")}
+    assert folders == {"saga_engine", "planner_prompts", "tests", "examples", "docs", "deploy", "dev"}
+
+
+def test_each_test_stands_in_a_folder() -> None:
+    """Beside the folders of ``tests`` stand only what pytest reads and what says where a test runs."""
+    beside = {path.name for path in (ROOT / "tests").glob("*.py")}
+    assert beside == {"conftest.py", "stages.py", "tiers.py"}
 
 
 def test_no_test_module_imports_another() -> None:

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Self
 
 from tests.docs.pages import PAGES, ROOT
-from tests.forker import run_python
-from tests.ports import free_ports
+from tests.support.forker import run_python
+from tests.support.ports import free_ports
 
 _BLOCK = re.compile(
     r"^```(?:\w+ (?P<file>[\w./-]+\.\w+)|console (?:(?P<serve>serve)|run(?: (?P<code>-?\d+))?))\n(?P<body>.*?)^```$",

@@ -21,9 +21,9 @@ from saga_engine import Coordinator
 from saga_engine.api.stops import go, stop
 from saga_engine.execution.governed import found_in, governed
 from saga_engine.plan.operator_limits import NO_LIMITS
-from tests.children import until
 from tests.doors import shop
 from tests.doors.ways import FORKED, QUESTION, WAYS, tried
+from tests.support.children import until
 
 CARD = "4000-1234-5678"
 PARAMS = {"amount": 5, "card": CARD}
@@ -50,7 +50,7 @@ WITHOUT = {
     (SCHEMAS, "gateway"): _NO_SCHEMA,
     (SCHEMAS, "fallback"): "a fallback brings a tool and params, and no schema",
 }
-_GATE = "tests/test_schema_gate.py::"
+_GATE = "tests/plan/test_schema_gate.py::"
 _LISTENER = "tests/listener/test_doors.py::test_a_head_that_drips_is_cut_off"
 _GUARDED = "tests/temporal/test_guarded.py::"
 _THERE = "tests/temporal/test_doors.py::"
@@ -67,7 +67,7 @@ ELSEWHERE = {
     ("what a tool raises without a statement is a doubt and no failure", TEMPORAL): (
         "tests/engines/test_raised.py::test_no_door_takes_an_exception_for_a_refusal"
     ),
-    ("held by a stop", TEMPORAL): "tests/test_stops.py::test_where_no_append_tells_the_view_is_read",
+    ("held by a stop", TEMPORAL): "tests/sagas/test_stops.py::test_where_no_append_tells_the_view_is_read",
     ("held by an open breaker", TEMPORAL): f"{_GUARDED}test_a_step_waits_for_a_breaker",
     ("undone by the registered undo", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
     ("nothing sensitive is shown", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
@@ -75,7 +75,7 @@ ELSEWHERE = {
         f"{_THERE}test_a_value_that_the_schema_refuses_reaches_no_tool"
     ),
     ("what rules hold stands in the lease", "CLI"): (
-        "tests/test_differing.py::test_doctor_and_top_name_the_process_that_differs"
+        "tests/sagas/test_differing.py::test_doctor_and_top_name_the_process_that_differs"
     ),
     **{(NETWORK, way): _LISTENER for way in ("HTTP", "gateway", "--engine")},
     **{

@@ -21,7 +21,7 @@ from saga_engine.gateway.report import status_of
 from saga_engine.server.app import create_app
 from saga_engine.server.settings import ServerSettings
 from tests.server.console.page_reader import Browser
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 ASKS: dict[str, Any] = {"rules": [{"name": "large", "tools": ["pay"], "verdict": "ask"}]}
 CARD = "4000-1234-5678"

@@ -23,9 +23,9 @@ from saga_engine.gateway.early import Early
 from saga_engine.gateway.engine import EngineFace, engine_server
 from saga_engine.gateway.server import Gateway
 from saga_engine.gateway.work import Work
-from tests.children import until
-from tests.forker import run_python
 from tests.server.harness import serving
+from tests.support.children import until
+from tests.support.forker import run_python
 
 #: The saga that is forked; it waits for an operator itself.
 FORKED = "old"

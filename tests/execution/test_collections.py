@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.forker import ROOT, run_python
+from tests.support.forker import ROOT, run_python
 
 _PROGRAM = """
 import gc, json, sys

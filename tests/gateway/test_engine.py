@@ -21,7 +21,7 @@ from saga_engine.planner.settings import PlannerSettings
 from saga_engine.runtime import undo
 from tests.gateway.agents import engine_served, legacy_session
 from tests.gateway.agents import writer as agent
-from tests.turns import Turns
+from tests.support.turns import Turns
 
 rooms: list[str] = []
 

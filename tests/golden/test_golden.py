@@ -19,7 +19,7 @@ from saga_engine.core.fold import state_of
 from saga_engine.core.records import AnyRecord
 from tests.golden import dump, stories
 from tests.golden.write import FOLDER, KEYS, SEALED, SIGN, STORIES, TWICE, published
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 VERSIONS = sorted(path for path in FOLDER.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name))
 OPTIONS: dict[str, Any] = {"keep_finished_s": 0, "tools": stories.OPTIONS["tools"]}

@@ -26,7 +26,7 @@ from saga_engine.execution.retention import Retention
 from tests.golden import dump, stories
 from tests.scenarios import page
 from tests.scenarios.player import Player
-from tests.servers import DebianRedis
+from tests.support.servers import DebianRedis
 
 FOLDER: Final = Path(__file__).parent
 KEYS: Final = {"k1": bytes(range(32))}

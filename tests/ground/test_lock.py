@@ -31,7 +31,7 @@ def needed(listed: list[str]) -> list[Requirement]:
 
 def locked(name: str) -> dict[str, list[tuple[str, int]]]:
     """The versions in a file by name, each with the number of its hashes."""
-    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (ROOT / "dev" / "requirements" / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     found: dict[str, list[tuple[str, int]]] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -60,7 +60,7 @@ def test_everything_that_is_named_is_locked(name: str) -> None:
     found = locked(name)
     for requirement in needed(FILES[name]):
         versions = [version for version, _ in found.get(canonicalize_name(requirement.name), [])]
-        assert versions, f"{requirement} is not in requirements/{name}.txt: run `make lock`"
+        assert versions, f"{requirement} is not in dev/requirements/{name}.txt: run `make lock`"
         assert all(requirement.specifier.contains(version, prereleases=True) for version in versions), requirement
 
 
@@ -68,7 +68,7 @@ def test_everything_that_is_named_is_locked(name: str) -> None:
 def test_every_version_has_its_hashes_and_no_index_is_named(name: str) -> None:
     """Pip refuses a file that is not what it was; where files come from is the affair of each machine."""
     assert all(hashes > 0 for versions in locked(name).values() for _, hashes in versions)
-    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+    text = (ROOT / "dev" / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     assert "://" not in text
     assert "index" not in text
     assert OWN not in locked(name)
@@ -87,5 +87,6 @@ def test_the_makefile_installs_what_is_locked() -> None:
     assert "--require-hashes -r $(1)" in makefile
     for stamp, name in (("STAMP", "dev"), ("DEMO_STAMP", "demo")):
         assert (
-            f"$({stamp}): pyproject.toml requirements/{name}.txt\n\t$(call install,requirements/{name}.txt," in makefile
+            f"$({stamp}): pyproject.toml dev/requirements/{name}.txt\n\t$(call install,dev/requirements/{name}.txt,"
+            in makefile
         )

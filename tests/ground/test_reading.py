@@ -27,7 +27,7 @@ MOST_PARTS = {
 
 @pytest.fixture(scope="module")
 def told() -> Any:
-    command = [sys.executable, "-m", "benchmarks.reading", "--json"]
+    command = [sys.executable, "-m", "dev.benchmarks.reading", "--json"]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 

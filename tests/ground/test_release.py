@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from release import artefacts, environments, licences, naming
-from release.report import Failed, Report
+from dev.release import artefacts, environments, licences, naming
+from dev.release.report import Failed, Report
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = {"MIT": "", "Apache-2.0": "", "PSF-2.0": ""}

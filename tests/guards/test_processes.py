@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_engine.stores import open_store
-from tests.servers import EmbeddedFolder, until
+from tests.support.servers import EmbeddedFolder, until
 
 
 class Worker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.kill.mutants import REPEAT_WHATEVER_IS_IN_DOUBT
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 MUTANTS: dict[str, Mutant] = {
     # A call whose process died is made again, whether its tool honours keys or not.

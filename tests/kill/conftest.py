@@ -16,7 +16,7 @@ from saga_engine.stores.embedded import FolderServer, find_binary
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.processes import Processes
 from tests.kill.teams import Team
-from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
+from tests.support.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
 
 HERE = Path(__file__).parent
 

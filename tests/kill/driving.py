@@ -15,8 +15,8 @@ from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.failover_child import KINDS
 from tests.kill.processes import ROOT
 from tests.kill.world import ENDS, PLANS
-from tests.servers import GIVE_UP_S, until
-from tests.topologies import Group
+from tests.support.servers import GIVE_UP_S, until
+from tests.support.topologies import Group
 
 
 class Drive:

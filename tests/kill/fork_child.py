@@ -15,7 +15,7 @@ from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.child import _answer, _line_up
 from tests.kill.session_child import _answer as answer_session
 from tests.kill.world import TOOLS, World
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
 

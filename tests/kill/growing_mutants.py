@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 _ALERTS = "    for question, alert in list(state.alerts.items()):\n        crashes"
 _ASKED = "    for index, kind in list(state.asking.items()):  # whatever was answered is lost"

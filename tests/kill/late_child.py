@@ -19,7 +19,7 @@ from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from tests.kill.world import FAST, World, did
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
 Part = Callable[[Coordinator, dict[str, Any]], Awaitable[Told]]

@@ -1,11 +1,11 @@
 """Engines that are broken on purpose, to show that the kill matrix can fail. Applied in a child, after the fork.
 
-The texts stand once in the package, wherever that is: ``tests/mutating.py``.
+The texts stand once in the package, wherever that is: ``tests/support/mutating.py``.
 """
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 #: A write without a key is simply sent again, and so is any other.
 REPEAT_WHATEVER_IS_IN_DOUBT = rewrite(

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.stores import open_store
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

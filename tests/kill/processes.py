@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.servers import GIVE_UP_S, until
+from tests.support.servers import GIVE_UP_S, until
 
 ROOT = Path(__file__).parents[2]
 

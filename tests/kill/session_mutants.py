@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 _HERE = "        state, place, before = self._here(), len(self._made), self._recorded\n"
 _CLOSING = "        if not self._handle.done():\n            self._closing = (reason, note)\n"

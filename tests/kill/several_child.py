@@ -17,7 +17,7 @@ from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.late_child import TOOLS
 from tests.kill.world import World
-from tests.mutating import Mutant, rewrite
+from tests.support.mutating import Mutant, rewrite
 
 Told = dict[str, Any]
 #: Ends a part that a broken engine leaves waiting; nothing is asserted about time.

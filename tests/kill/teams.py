@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.kill.processes import Ended, Processes, Running
 from tests.kill.world import ENDS, PLANS
-from tests.servers import until
+from tests.support.servers import until
 
 if TYPE_CHECKING:
     from tests.kill.conftest import Place

@@ -18,8 +18,8 @@ from tests.kill import laws
 from tests.kill.conftest import Place
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace, Scenario, Stage, Told, clean, killed_at, killed_once, killed_twice
-from tests.servers import EmbeddedFolder
-from tests.topologies import Cluster, SentinelTrio
+from tests.support.servers import EmbeddedFolder
+from tests.support.topologies import Cluster, SentinelTrio
 
 EVENTS = ("event_send", "event_register", "event_over")
 

@@ -14,8 +14,8 @@ from tests.kill.forks import Stage as ForkStage
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.servers import DebianRedis, EmbeddedFolder
-from tests.topologies import Cluster, SentinelTrio
+from tests.support.servers import DebianRedis, EmbeddedFolder
+from tests.support.topologies import Cluster, SentinelTrio
 
 CHILD = {"step_id": 2, "saga": {"plan": {"steps": [item(1, "b"), item(2, "c")]}}}
 PLANS = {

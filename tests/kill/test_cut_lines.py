@@ -17,7 +17,7 @@ from tests.kill.conftest import Place
 from tests.kill.laws import breaches
 from tests.kill.processes import Processes
 from tests.kill.world import ENDS, PLANS, TOOLS, World
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 

@@ -11,7 +11,7 @@ from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace, Place
 from tests.kill.world import step
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 #: Long enough for a process on a busy machine to die before it has passed.
 DEADLINE_S = 3.0

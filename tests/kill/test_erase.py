@@ -10,7 +10,7 @@ import pytest
 from tests.kill.conftest import Place
 from tests.kill.erase_child import OTHER, WORD
 from tests.kill.processes import Processes
-from tests.servers import DebianRedis, EmbeddedFolder
+from tests.support.servers import DebianRedis, EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 #: The saga that is named, with or without its family.

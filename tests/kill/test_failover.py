@@ -20,8 +20,8 @@ from saga_engine.stores import open_store
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.driving import Drive
 from tests.kill.polling import eventually
-from tests.servers import GIVE_UP_S, until
-from tests.topologies import Cluster, Node, SentinelTrio, slot
+from tests.support.servers import GIVE_UP_S, until
+from tests.support.topologies import Cluster, Node, SentinelTrio, slot
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from saga_engine.errors import SettingInvalid, StoreUnavailable
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Fault, Faults, FaultyStore
-from tests.servers import until
+from tests.support.servers import until
 
 CHILD = """
 from saga_engine.testing.faults import Faults

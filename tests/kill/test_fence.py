@@ -15,7 +15,7 @@ from saga_engine.errors import LeaseLost
 from saga_engine.ports import Acquired, Creation, Entry, Store
 from saga_engine.stores import client, open_store, scripts
 from saga_engine.stores.scripts import Script
-from tests.mutating import place
+from tests.support.mutating import place
 
 OWNERS = ("A", "B")
 LONG_MS = 600_000

@@ -13,7 +13,7 @@ from tests.kill.forks import PLANS, REACHED, SHORT, WAYS, WORSE, NewPlace, Stage
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Processes
 from tests.kill.scenarios import Way, clean
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 CASES = [
     pytest.param(plan, variant, marks=() if (plan, variant) in SHORT else pytest.mark.slow)

@@ -13,7 +13,7 @@ import pytest
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace
 from tests.mcp.real_servers import KINDS
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 #: Appends and calls at which the gateway dies, calls at which the server dies (before it has read, or after its work), and
 #: calls at which the agent does.

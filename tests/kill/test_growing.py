@@ -24,7 +24,7 @@ from tests.kill.scenarios import (
     killed_twice,
 )
 from tests.kill.world import step
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 ADVISED = (*CALLS, "advise")
 TWEETED = {"steps": [step(1), {"step_id": 2, "tool": "tweet", "params": {"text": "we go!"}}, step(3, "fail")]}

@@ -31,7 +31,7 @@ from tests.kill.scenarios import (
     killed_twice,
 )
 from tests.kill.world import step
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 BUY = {"step_id": 2, "tool": "buy", "params": {"what": "tea"}}
 MEMORY = ("append", "call", "guard_claim", "guard_remember")

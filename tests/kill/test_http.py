@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from saga_engine.testing.faulty_http import Act, MisbehavingServer, Received, done, refused
-from tests.forker import the_forker
 from tests.kill.processes import ROOT
-from tests.servers import GIVE_UP_S, EmbeddedFolder
+from tests.support.forker import the_forker
+from tests.support.servers import GIVE_UP_S, EmbeddedFolder
 
 #: Requests of the plan that change something: two bookings, the one that fails, two undos.
 REQUESTS = 5

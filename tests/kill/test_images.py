@@ -12,8 +12,8 @@ from tests.kill.image_child import FIRST
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace
-from tests.servers import EmbeddedFolder
-from tests.topologies import Cluster, SentinelTrio
+from tests.support.servers import EmbeddedFolder
+from tests.support.topologies import Cluster, SentinelTrio
 
 WAYS = [(point, when) for point in ("append", "read", "call") for when in ("before", "after")]
 

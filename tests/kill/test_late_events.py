@@ -16,8 +16,8 @@ from tests.kill.conftest import Place
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import NewPlace, Told, Way, clean
-from tests.servers import EmbeddedFolder
-from tests.topologies import Cluster, SentinelTrio
+from tests.support.servers import EmbeddedFolder
+from tests.support.topologies import Cluster, SentinelTrio
 
 #: What is done about a payment that comes too late.
 REFUND = {"tool": "refund", "params": {"sum": "$output.step_2.sum", "of": "$output.step_1.ref"}}

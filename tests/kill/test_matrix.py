@@ -25,7 +25,7 @@ from tests.kill.matrix import (
 from tests.kill.mutants import CAUGHT_WITH
 from tests.kill.processes import Processes
 from tests.kill.world import PLANS
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 #: In the short form only the plans that go back or side by side meet each way to settle a doubt.
 CASES = [

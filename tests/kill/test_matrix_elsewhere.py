@@ -9,7 +9,7 @@ import pytest
 from tests.kill.matrix import Matrix, NewPlace, all_ways, judged, killed_once
 from tests.kill.processes import Processes
 from tests.kill.world import LISTS, PLANS
-from tests.topologies import Cluster, SentinelTrio
+from tests.support.topologies import Cluster, SentinelTrio
 
 #: The short form: a plan with branches and one that is undone, with keys and without.
 SHORT = {("cluster", "graph", "bare"), ("sentinel", "fails", "bare")}

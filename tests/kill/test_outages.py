@@ -16,7 +16,7 @@ from tests.kill.laws import breaches
 from tests.kill.matrix import WAYS, faults_of
 from tests.kill.processes import Processes, Running
 from tests.kill.world import ENDS, PLANS
-from tests.servers import DebianRedis, EmbeddedFolder, until
+from tests.support.servers import DebianRedis, EmbeddedFolder, until
 
 NewPlace = Callable[[str], Place]
 

@@ -11,8 +11,8 @@ import pytest
 from saga_engine.analysis.trace_file import verify
 from tests.kill.conftest import Place
 from tests.kill.processes import Processes
-from tests.servers import DebianRedis, EmbeddedFolder
-from tests.topologies import Cluster
+from tests.support.servers import DebianRedis, EmbeddedFolder
+from tests.support.topologies import Cluster
 
 NewPlace = Callable[[str], Place]
 SAGAS = {"s0": "COMPLETED", "s0-undo": "COMPENSATED", "s1": "COMPLETED", "s2": "COMPLETED"}

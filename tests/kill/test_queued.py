@@ -16,7 +16,7 @@ from tests.kill.polling import eventually, opened, ticket_runs_out
 from tests.kill.processes import Processes, Running
 from tests.kill.scenarios import NewPlace, Place
 from tests.kill.world import step
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 HOLD = {"step_id": 1, "tool": "hold", "params": {"room": "blue"}}
 ALONE: dict[str, Any] = {"steps": [HOLD]}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kill.matrix import Matrix, NewPlace, all_ways, judged, killed_once
 from tests.kill.processes import Processes
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 
 def test_killed_around_a_call_that_raises(processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder) -> None:

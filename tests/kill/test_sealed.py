@@ -17,7 +17,7 @@ from tests.kill.processes import Processes
 from tests.kill.teams import Team, breaches
 from tests.kill.worker_child import TOOLS
 from tests.kill.world import PLANS, keys_of
-from tests.servers import GIVE_UP_S, EmbeddedFolder
+from tests.support.servers import GIVE_UP_S, EmbeddedFolder
 
 K1, K2 = bytes(range(32)).hex(), bytes(range(32, 64)).hex()
 OLD, BOTH, NEW = {"k1": K1}, {"k1": K1, "k2": K2}, {"k2": K2}

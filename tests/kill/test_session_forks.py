@@ -14,7 +14,7 @@ from tests.kill.forks import Stage as PlanStage
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 #: The old agent fails at its fourth call, and its third was wrong.
 OLD = ["a", "b", "c", "no"]

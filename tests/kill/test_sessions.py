@@ -20,7 +20,7 @@ from tests.kill.matrix import faults_of
 from tests.kill.polling import opened
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 Told = dict[str, Any]
 

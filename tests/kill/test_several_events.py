@@ -17,7 +17,7 @@ from tests.kill.conftest import Place
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import NewPlace, Told, Way, clean
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 REFUND = {"tool": "refund", "params": {"sum": "$output.step_2.payload.seats", "of": "$output.step_1.ref"}}
 GUESTS = [{"event": "confirmed", "key": name} for name in ("ada", "bob")]

@@ -14,7 +14,7 @@ from tests.kill.conftest import Place
 from tests.kill.polling import due_now, eventually, lease_runs_out, opened
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 CHILD = {"plan": {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "b"}}]}}
 PARENT = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "a"}}, {"step_id": 2, "saga": CHILD}]}

@@ -16,7 +16,7 @@ from tests.kill.conftest import Place
 from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes
 from tests.kill.worker_child import TOOLS
-from tests.servers import GIVE_UP_S, EmbeddedFolder
+from tests.support.servers import GIVE_UP_S, EmbeddedFolder
 
 #: A plan for each kind of call that ends its process: a call under its key, a probe, an undo.
 FATAL = {

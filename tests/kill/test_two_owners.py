@@ -14,7 +14,7 @@ from tests.kill.leases import SHORT_S, until_expired
 from tests.kill.polling import opened
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, step
-from tests.servers import DebianRedis, EmbeddedFolder
+from tests.support.servers import DebianRedis, EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 

@@ -12,8 +12,8 @@ from tests.kill.forks import WAYS, happened, item, together
 from tests.kill.forks import Stage as ForkStage
 from tests.kill.processes import Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.servers import DebianRedis, EmbeddedFolder
-from tests.topologies import Cluster, SentinelTrio
+from tests.support.servers import DebianRedis, EmbeddedFolder
+from tests.support.topologies import Cluster, SentinelTrio
 
 DONE = {"steps": [item(1, "a"), item(2, "b", depends_on=[1]), item(3, "c", depends_on=[1])]}
 REACHED = ["reserve:1:after", "guard_claim:3:after", "acquire:1:after", "append:1:before", "append:1:after"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import saga_engine
-from tests.servers import GIVE_UP_S, EmbeddedFolder, until
+from tests.support.servers import GIVE_UP_S, EmbeddedFolder, until
 
 TOOLS = '''
 import os, signal

@@ -18,7 +18,7 @@ from tests.kill.processes import Processes
 from tests.kill.teams import Team, breaches
 from tests.kill.worker_child import TOOLS
 from tests.kill.world import PLANS, step
-from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder, until
+from tests.support.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder, until
 
 NewPlace = Callable[[str], Place]
 

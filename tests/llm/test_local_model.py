@@ -156,7 +156,7 @@ async def test_the_command_plans_or_says_why_not(model: LocalModel, tmp_path: Pa
 
 async def test_the_evals_score_it(model: LocalModel, tmp_path: Path) -> None:
     """``make eval-planner`` against a real model: every goal gets its marks, and the figures are shares."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "eval_planner.py")]
+    command = [sys.executable, str(ROOT / "dev" / "benchmarks" / "eval_planner.py")]
     command += ["--model", f"local:{model.weights}", "--only", GOALS, "--json", "figures.json"]
     environment = model.environment("native", SAGA_MODEL_ROUNDS="1")
     ran = await asyncio.to_thread(

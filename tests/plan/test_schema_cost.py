@@ -11,7 +11,7 @@ import pytest
 from saga_engine.plan.schema import plan_schema
 from saga_engine.plan.schema_cost import MAX_WORK, Cost, TooCostly
 from saga_engine.plan.value_schema import SchemaUnusable, Validator, ValueSchema
-from tests.bombs import REFUSED, chain
+from tests.support.bombs import REFUSED, chain
 
 JSON: dict[str, Any] = {
     "$defs": {

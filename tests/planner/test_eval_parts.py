@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.eval_parts import figures, goals, mischief, other_way, play, ran, recorded
+from dev.benchmarks.eval_parts import figures, goals, mischief, other_way, play, ran, recorded
 
 TOLD = recorded()
 

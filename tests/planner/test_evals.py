@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.eval_planner import CRITERIA, Case, evaluate, load_cases, review, summary
+from dev.benchmarks.eval_planner import CRITERIA, Case, evaluate, load_cases, review, summary
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.settings import PlannerSettings
@@ -119,7 +119,7 @@ async def test_the_program_runs_on_a_wire(tmp_path: Path) -> None:
         env |= {"SAGA_MODEL_BASE_URL": f"{server.url}/v1", "PYTHONPATH": str(ROOT)}
         command = [
             sys.executable,
-            str(ROOT / "benchmarks" / "eval_planner.py"),
+            str(ROOT / "dev" / "benchmarks" / "eval_planner.py"),
             "--model",
             "openai:m",
             "--only",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.eval_planner import load_cases
+from dev.benchmarks.eval_planner import load_cases
 from saga_engine.errors import PlannerFailed, PlannerNeeds
 from saga_engine.plan import compute, decimals
 from saga_engine.plan.model import load_plan

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from benchmarks.eval_planner import load_cases
+from dev.benchmarks.eval_planner import load_cases
 from saga_engine import Coordinator, tool
 from saga_engine.errors import PlannerFailed, SettingInvalid
 from saga_engine.plan.guesses import Given, guesses

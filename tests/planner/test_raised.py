@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.eval_raised import SETTINGS, TRUSTING, everything, figures
+from dev.benchmarks.eval_raised import SETTINGS, TRUSTING, everything, figures
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

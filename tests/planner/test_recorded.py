@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.eval_planner import CRITERIA, Case, load_cases
-from benchmarks.eval_recorded import Injected, Replan, figures, inject, injections, play, recorded, replan, replans
-from benchmarks.faulted_runs import faulted
+from dev.benchmarks.eval_planner import CRITERIA, Case, load_cases
+from dev.benchmarks.eval_recorded import Injected, Replan, figures, inject, injections, play, recorded, replan, replans
+from dev.benchmarks.faulted_runs import faulted
 
 CASES = load_cases()
 

@@ -33,7 +33,7 @@ from saga_engine.testing.scripted import ScriptedPlanner
 from tests.planner.injections import INJECTIONS
 from tests.planner.model_server import HANG, ModelServer, Reply, call, model_server, refuse, say
 from tests.planner.stuck_world import TOOLS
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 ROOT = Path(__file__).parents[2]
 WORLD = Path(__file__).with_name("stuck_world.py")

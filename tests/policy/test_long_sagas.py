@@ -5,7 +5,7 @@ import pytest
 from saga_engine import Coordinator, tool
 from saga_engine.errors import CallBlocked
 from saga_engine.policy.rules import Policy, Rule
-from tests.servers import DebianRedis, key_of
+from tests.support.servers import DebianRedis, key_of
 
 pytestmark = pytest.mark.debian_redis
 

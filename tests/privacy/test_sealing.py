@@ -29,7 +29,7 @@ from saga_engine.telemetry import Metrics, Spans
 from saga_engine.telemetry.gauges import gauges_of
 from saga_engine.testing.faulty_http import MisbehavingServer, done
 from tests.hooks.questions import SECRET
-from tests.servers import DebianRedis, until
+from tests.support.servers import DebianRedis, until
 from tests.telemetry.receiver import Receiver, receiving
 
 K1, K2 = bytes(range(32)), bytes(range(32, 64))

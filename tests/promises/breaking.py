@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutating import ROOT, Change, Misfit, broken
+from tests.support.mutating import ROOT, Change, Misfit, broken
 
 GUARANTEES = ROOT / "docs" / "reference" / "proofs.md"
 #: What the tests of a copy need. No caches, no environment, no history.
@@ -34,7 +34,7 @@ class Mutation(NamedTuple):
 
     To add one, write ``Mutation(test, breaks, ((text, what stands there instead),))`` into the list of its subject:
     ``test`` as in docs/guarantees.md, ``breaks`` in plain words, and each text so long that it stands once in the package
-    (``tests/mutating.py`` finds it, so no file is named, and the code may move). Then run the row:
+    (``tests/support/mutating.py`` finds it, so no file is named, and the code may move). Then run the row:
     ``pytest tests/promises --long -k "part of the words"``.
 
     ``elsewhere``: what is changed outside the package, with the file.

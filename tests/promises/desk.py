@@ -31,15 +31,20 @@ from _pytest.mark.expression import Expression
 from hypothesis import is_hypothesis_test
 
 from tests.core.hunts import HUNTS
-from tests.mutating import place
 from tests.promises.breaking import SUITES, Copy, Mutation, environment
 from tests.promises.mutations import MUTATIONS
+from tests.support.mutating import place
 
 PAGE = Path(__file__).with_name("README.md")
 #: The test that hunts for engines that are broken on purpose.
 _HUNT = "tests/core/test_mutants.py"
 #: What sees most of the engine, for its time.
-_WIDE = ("tests/core/test_simulation.py", "tests/scenarios", "tests/test_api.py", "tests/test_sessions.py")
+_WIDE = (
+    "tests/core/test_simulation.py",
+    "tests/scenarios",
+    "tests/sagas/test_api.py",
+    "tests/sessions/test_sessions.py",
+)
 
 
 class _Desk:

@@ -32,20 +32,20 @@ OF_CALLS = [
         quick=True,
     ),
     Mutation(
-        "tests/test_pitfalls.py::test_14_a_time_out_is_not_stored_as_failed",
+        "tests/sagas/test_pitfalls.py::test_14_a_time_out_is_not_stored_as_failed",
         "unknown is taken for failed",
         _UNKNOWN_IS_FAILED,
     ),
     # 5
     Mutation(
-        "tests/test_pitfalls.py::test_11_a_charge_that_timed_out_is_not_repeated_without_a_key",
+        "tests/sagas/test_pitfalls.py::test_11_a_charge_that_timed_out_is_not_repeated_without_a_key",
         "a write without a key is repeated",
         (("    if not spec.keyed:\n        return False", "    if not spec.keyed:\n        return True"),),
     ),
     # 6
     *(
         Mutation(
-            "tests/test_keys.py::test_all_attempts_of_a_step_have_one_key_in_each_direction",
+            "tests/sagas/test_keys.py::test_all_attempts_of_a_step_have_one_key_in_each_direction",
             breaks,
             changes,
             quick=breaks == "each attempt has a key of its own",
@@ -63,12 +63,12 @@ OF_CALLS = [
         )
     ),
     Mutation(
-        "tests/test_keys.py::test_a_call_whose_result_was_never_journalled_is_repeated_under_its_key",
+        "tests/sagas/test_keys.py::test_a_call_whose_result_was_never_journalled_is_repeated_under_its_key",
         "each owner has keys of its own",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(state.epoch),\n"),),
     ),
     Mutation(
-        "tests/test_keys.py::test_the_same_plan_under_the_same_id_elsewhere_has_other_keys",
+        "tests/sagas/test_keys.py::test_the_same_plan_under_the_same_id_elsewhere_has_other_keys",
         "keys have no seed",
         (
             (":b:{seed}", ":b"),
@@ -78,50 +78,50 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/test_pitfalls.py::test_15_two_identical_calls_are_two_calls",
+        "tests/sagas/test_pitfalls.py::test_15_two_identical_calls_are_two_calls",
         "all steps have one key",
         (("{step_key}:{'f'", "{'f'"),),
     ),
     # 7
     Mutation(
-        "tests/test_pitfalls.py::test_13_a_step_in_doubt_is_not_forgotten_while_others_are_undone",
+        "tests/sagas/test_pitfalls.py::test_13_a_step_in_doubt_is_not_forgotten_while_others_are_undone",
         "a step in doubt has nothing to undo",
         _FORGOTTEN,
     ),
     Mutation(
-        "tests/test_pitfalls.py::test_20_the_last_step_times_out_and_its_effect_is_not_forgotten",
+        "tests/sagas/test_pitfalls.py::test_20_the_last_step_times_out_and_its_effect_is_not_forgotten",
         "unknown is taken for failed",
         _UNKNOWN_IS_FAILED,
     ),
     # 8
     Mutation(
-        "tests/test_pitfalls.py::test_30_five_actions_are_undone_in_reverse_order",
+        "tests/sagas/test_pitfalls.py::test_30_five_actions_are_undone_in_reverse_order",
         "the undos of a list begin side by side",
         _SIDE_BY_SIDE,
         quick=True,
     ),
     Mutation(
-        "tests/test_way_back.py::test_a_failed_undo_holds_back_the_steps_before_it_in_the_list",
+        "tests/undo/test_way_back.py::test_a_failed_undo_holds_back_the_steps_before_it_in_the_list",
         "the undos of a list begin side by side",
         _SIDE_BY_SIDE,
     ),
     Mutation(
-        "tests/test_session_turns.py::test_calls_side_by_side_are_undone_one_by_one",
+        "tests/sessions/test_session_turns.py::test_calls_side_by_side_are_undone_one_by_one",
         "the undos of a session begin side by side",
         (("step.undo_next, step.undo_waits = after, 1", "step.undo_next, step.undo_waits = -1, 0"),),
     ),
     Mutation(
-        "tests/test_undo_ahead.py::test_what_does_not_depend_on_it_is_undone_while_an_operator_is_asked",
+        "tests/undo/test_undo_ahead.py::test_what_does_not_depend_on_it_is_undone_while_an_operator_is_asked",
         "an undo that waits for an operator holds up all that were made before",
         (("index = next_ahead(state)\n", "index = None\n"),),
     ),
     Mutation(
-        "tests/test_undo_ahead.py::test_what_is_not_proven_waits",
+        "tests/undo/test_undo_ahead.py::test_what_is_not_proven_waits",
         "an undo that waits for an operator holds up nothing",
         (("step.status == t.SUCCEEDED and walls.apart(index)", "step.status == t.SUCCEEDED"),),
     ),
     Mutation(
-        "tests/test_pitfalls.py::test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect",
+        "tests/sagas/test_pitfalls.py::test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect",
         "what nothing waits for is not undone",
         (
             (
@@ -132,7 +132,7 @@ OF_CALLS = [
     ),
     # 9
     Mutation(
-        "tests/test_pitfalls.py::test_07_a_failed_undo_is_never_stored_as_rolled_back",
+        "tests/sagas/test_pitfalls.py::test_07_a_failed_undo_is_never_stored_as_rolled_back",
         "a failed undo counts as done",
         (
             (
@@ -143,19 +143,19 @@ OF_CALLS = [
     ),
     # 10
     Mutation(
-        "tests/test_pitfalls.py::test_28_a_failed_compensation_is_told_to_people",
+        "tests/sagas/test_pitfalls.py::test_28_a_failed_compensation_is_told_to_people",
         "nobody is told of a question",
         (("return await tell(self._escalation, question, state.at)", "return None"),),
         quick=True,
     ),
     Mutation(
-        "tests/test_pitfalls.py::test_12_a_compensation_that_failed_once_can_be_tried_again",
+        "tests/sagas/test_pitfalls.py::test_12_a_compensation_that_failed_once_can_be_tried_again",
         "'retry' is taken for 'undone'",
         (('if record.decision in ("retry", "undo")', 'if record.decision in ("never",)'),),
     ),
     # 11
     Mutation(
-        "tests/test_pitfalls.py::test_24_an_error_that_a_retry_mends_starts_no_rollback",
+        "tests/sagas/test_pitfalls.py::test_24_an_error_that_a_retry_mends_starts_no_rollback",
         "nothing is tried again",
         (("if again and budget and", "if False and budget and"),),
     ),
@@ -269,12 +269,12 @@ OF_CALLS = [
     ),
     # 46
     Mutation(
-        "tests/test_finally.py::test_whatever_becomes_of_them_the_end_is_what_it_was",
+        "tests/plan/test_finally.py::test_whatever_becomes_of_them_the_end_is_what_it_was",
         "a step of finally that fails turns the saga around",
         (("final.ended(state, index, state.steps[index].forward.error)\n        return", "pass"),),
     ),
     Mutation(
-        "tests/test_finally.py::test_the_end_is_certain",
+        "tests/plan/test_finally.py::test_the_end_is_certain",
         "a cancel is accepted while finally runs",
         (
             (
@@ -285,7 +285,7 @@ OF_CALLS = [
     ),
     # 47
     Mutation(
-        "tests/test_lists.py::test_a_list_is_called_item_by_item_and_undone_in_reverse_a_day_later",
+        "tests/plan/test_lists.py::test_a_list_is_called_item_by_item_and_undone_in_reverse_a_day_later",
         "the undo of a completed saga does not know its lists",
         (("(r.StepsAdded, r.CallAdded, r.EachExpanded)", "(r.StepsAdded, r.CallAdded)"),),
     ),
@@ -346,17 +346,17 @@ OF_CALLS = [
     ),
     # 59
     Mutation(
-        "tests/test_child_sagas.py::test_a_cancel_awaits_the_end_of_an_open_child",
+        "tests/child_sagas/test_child_sagas.py::test_a_cancel_awaits_the_end_of_an_open_child",
         "the turn does not wait for a child",
         (("        if self.waits and self.children():\n", "        if False:\n"),),
     ),
     Mutation(
-        "tests/test_child_sagas.py::test_an_end_that_nobody_told_is_found",
+        "tests/child_sagas/test_child_sagas.py::test_an_end_that_nobody_told_is_found",
         "nobody looks for the end of a child",
         (("    if not head.owner and head.summary and ", "    if False and "),),
     ),
     Mutation(
-        "tests/test_child_sagas.py::test_a_worker_tells_the_end_that_the_process_of_a_child_did_not",
+        "tests/child_sagas/test_child_sagas.py::test_a_worker_tells_the_end_that_the_process_of_a_child_did_not",
         "the end of a child is in no queue",
         (("self._told_until_ms() if final else 0", "0 if final else 0"),),
         hangs=True,
@@ -372,21 +372,21 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/test_late_events.py::test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded",
+        "tests/waits/test_late_events.py::test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded",
         "what came for a wait that a saga never began is only kept",
         (("        for spot, left in past:\n", "        for spot, left in ():\n"),),
         only="False",
         hangs=True,
     ),
     Mutation(
-        "tests/test_late_events.py::test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded",
+        "tests/waits/test_late_events.py::test_the_payment_for_a_wait_that_the_saga_never_began_is_refunded",
         "no worker says that the waits of a dead process's saga are over",
         (("not known and any(True for _ in never_begun(state))", "False"),),
         only="True",
         hangs=True,
     ),
     Mutation(
-        "tests/test_late_events.py::test_an_event_that_was_held_when_its_wait_ended_goes_to_on_late_at_once",
+        "tests/waits/test_late_events.py::test_an_event_that_was_held_when_its_wait_ended_goes_to_on_late_at_once",
         "an event that was held for a wait that is over is left to a worker",
         (
             (
@@ -397,17 +397,17 @@ OF_CALLS = [
         hangs=True,
     ),
     Mutation(
-        "tests/test_child_sagas.py::test_what_a_child_leaves_is_in_the_report_of_its_parent",
+        "tests/child_sagas/test_child_sagas.py::test_what_a_child_leaves_is_in_the_report_of_its_parent",
         "what a child left is no remainder",
         (("        if step.left and state.backward:\n", "        if False:\n"),),
     ),
     Mutation(
-        "tests/test_session_sagas.py::test_a_session_whose_agent_gives_up_cancels_its_open_child",
+        "tests/sessions/test_session_sagas.py::test_a_session_whose_agent_gives_up_cancels_its_open_child",
         "the turn of a session does not wait for its open child",
         (("        if self.waits and self.children():\n", "        if False:\n"),),
     ),
     Mutation(
-        "tests/test_session_sagas.py::test_the_version_of_a_template_is_that_of_the_first_life",
+        "tests/sessions/test_session_sagas.py::test_the_version_of_a_template_is_that_of_the_first_life",
         "another life of an agent takes the latest version of a template",
         (('        return child_record({**found, "input": body["input"]}, self.catalog)\n', "        return None\n"),),
     ),
@@ -470,22 +470,22 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/test_sensitive.py::test_the_call_gets_the_value_and_every_view_a_mark",
+        "tests/privacy/test_sensitive.py::test_the_call_gets_the_value_and_every_view_a_mark",
         "observers hear the values",
         (("if state.sensitive else records", "if False else records"),),
     ),
     Mutation(
-        "tests/test_sensitive.py::test_readers_need_no_tools",
+        "tests/privacy/test_sensitive.py::test_readers_need_no_tools",
         "show masks nothing",
         (("return masked_view(state, body)", "return body"),),
     ),
     Mutation(
-        "tests/test_sensitive.py::test_a_model_is_told_nothing_sensitive",
+        "tests/privacy/test_sensitive.py::test_a_model_is_told_nothing_sensitive",
         "a model is told the values",
         (("    if mask is not None:\n        params", "    if False:\n        params"),),
     ),
     Mutation(
-        "tests/test_sensitive.py::test_questions_tell_nobody",
+        "tests/privacy/test_sensitive.py::test_questions_tell_nobody",
         "questions hold the values",
         (("    if mask is None:\n        return question", "    if True:\n        return question"),),
     ),
@@ -496,17 +496,17 @@ OF_CALLS = [
     ),
     # 45
     Mutation(
-        "tests/test_asks.py::test_answer_and_expiry_compete_for_one_record",
+        "tests/waits/test_asks.py::test_answer_and_expiry_compete_for_one_record",
         "an answer that comes after the expiry counts",
         (("question.expires is not None and question.expires <= now_ms", "False"),),
     ),
     Mutation(
-        "tests/test_asks.py::test_the_deadline_binds_a_saga_that_only_asks",
+        "tests/waits/test_asks.py::test_the_deadline_binds_a_saga_that_only_asks",
         "a question outlives the deadline of its saga",
         (("idle = not state.in_flight and (state.questions or state.open)", "idle = False"),),
     ),
     Mutation(
-        "tests/test_asks.py::test_options_that_look_like_the_engines_own_answers_are_only_values",
+        "tests/waits/test_asks.py::test_options_that_look_like_the_engines_own_answers_are_only_values",
         "an option that the engine knows is the engine's answer",
         (
             (
@@ -544,7 +544,7 @@ OF_CALLS = [
     ),
     # 81
     Mutation(
-        "tests/test_governing.py::test_nothing_wins_over_the_operators_file",
+        "tests/policy/test_governing.py::test_nothing_wins_over_the_operators_file",
         "a program leaves out the operator's file",
         (
             (
@@ -554,7 +554,7 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/test_governing.py::test_a_program_can_only_add_to_the_policy",
+        "tests/policy/test_governing.py::test_a_program_can_only_add_to_the_policy",
         "a program's own policy replaces that of the files",
         (
             (

@@ -7,8 +7,8 @@ from tests.promises.breaking import Mutation
 _FIRST_AGAIN = (("    place = places[done]\n", "    place = places[0]\n"),)
 _OVERWRITES = (('else "drift"\n    return', 'else "undo"\n    return'),)
 
-_WHICH = "tests/test_which_undo.py::"
-_BACK = "tests/test_undo_by_call.py::"
+_WHICH = "tests/undo/test_which_undo.py::"
+_BACK = "tests/undo/test_undo_by_call.py::"
 
 OF_IMAGES = [
     # 83
@@ -177,23 +177,23 @@ OF_IMAGES = [
         _OVERWRITES,
     ),
     Mutation(
-        "tests/test_before_images.py::test_drift_is_asked_about",
+        "tests/undo/test_before_images.py::test_drift_is_asked_about",
         "drift is overwritten",
         _OVERWRITES,
         quick=True,
     ),
     Mutation(
-        "tests/test_before_images.py::test_a_read_that_ended_while_the_store_wrote_is_not_made_twice",
+        "tests/undo/test_before_images.py::test_a_read_that_ended_while_the_store_wrote_is_not_made_twice",
         "a read whose result nobody looked at yet is made again",
         (("self._looking.update(look.step for look in ready.looks)", "pass"),),
     ),
     Mutation(
-        "tests/test_undo_calls.py::test_every_call_happens_in_order_under_its_own_key",
+        "tests/undo/test_undo_calls.py::test_every_call_happens_in_order_under_its_own_key",
         "an undo goes on with its first call",
         _FIRST_AGAIN,
     ),
     Mutation(
-        "tests/test_undo_calls.py::test_an_operator_answers_about_one_call_or_the_whole_undo",
+        "tests/undo/test_undo_calls.py::test_an_operator_answers_about_one_call_or_the_whole_undo",
         "what an operator says of one call counts for all",
         (("if not compensation", "if True or not compensation"),),
     ),
@@ -203,7 +203,7 @@ OF_IMAGES = [
         _FIRST_AGAIN,
     ),
     Mutation(
-        "tests/test_before_images.py::test_after_an_operator_s_happened_the_call_s_own_value_is_no_drift",
+        "tests/undo/test_before_images.py::test_after_an_operator_s_happened_the_call_s_own_value_is_no_drift",
         "what the call would have left counts as drift",
         (('return "undo" if sole_writer or own else "drift"', 'return "undo" if sole_writer else "drift"'),),
     ),

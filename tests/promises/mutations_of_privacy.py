@@ -82,12 +82,12 @@ OF_PRIVACY = [
         (("for saga_id, path in files if saga_id in stored]", "for saga_id, path in files if saga_id in found.gone]"),),
     ),
     Mutation(
-        "tests/test_redacted.py::test_a_redacted_field_reaches_no_store",
+        "tests/privacy/test_redacted.py::test_a_redacted_field_reaches_no_store",
         "an output is journalled as it came",
         (('return outcome._replace(output=redaction.value("output", outcome.output))', "return outcome"),),
     ),
     Mutation(
-        "tests/test_redacted.py::test_a_binding_that_would_hold_one_is_refused",
+        "tests/privacy/test_redacted.py::test_a_binding_that_would_hold_one_is_refused",
         "only the whole output counts",
         (("part == _ANY or found is None or part in found", "part == found"),),
     ),

@@ -28,7 +28,7 @@ OF_SCHEDULES = [
         (("    call('SET', string.sub(key, 1, -7) .. 'mending', '1')\n", "    local _ = key\n"),),
     ),
     Mutation(
-        "tests/test_search.py::test_lost_terms_are_restored_from_the_journals",
+        "tests/sagas/test_search.py::test_lost_terms_are_restored_from_the_journals",
         "a saga that got a term after it had lost the others is not looked at",
         (
             (
@@ -39,23 +39,23 @@ OF_SCHEDULES = [
     ),
     # 56
     Mutation(
-        "tests/test_templates.py::test_versions_never_change",
+        "tests/plan/test_templates.py::test_versions_never_change",
         "the number of a deleted version is used again",
         (("_Latest(latest.version, kept)", "_Latest(max(kept, default=0), kept)"),),
     ),
     Mutation(
-        "tests/test_templates.py::test_writers_at_the_same_time_make_different_versions",
+        "tests/plan/test_templates.py::test_writers_at_the_same_time_make_different_versions",
         "every writer of a document succeeds",
         (("if revision ~= expected then", "if false then"),),
     ),
     # 57
     Mutation(
-        "tests/test_schedules.py::test_workers_that_slept_for_78_minutes_fire_one_tick",
+        "tests/schedules/test_schedules.py::test_workers_that_slept_for_78_minutes_fire_one_tick",
         "every missed tick happens",
         (('if body.catch_up != "all":', "if False:"),),
     ),
     Mutation(
-        "tests/test_schedules.py::test_a_tick_whose_worker_was_killed_is_begun_once",
+        "tests/schedules/test_schedules.py::test_a_tick_whose_worker_was_killed_is_begun_once",
         "each worker chooses an id of its own for the saga of a tick",
         (
             (
@@ -65,12 +65,12 @@ OF_SCHEDULES = [
         ),
     ),
     Mutation(
-        "tests/test_schedules.py::test_missed_ticks",
+        "tests/schedules/test_schedules.py::test_missed_ticks",
         "a missed tick happens although none should",
         (('body.catch_up == "none" and', 'body.catch_up == "never" and'),),
     ),
     Mutation(
-        "tests/test_schedules.py::test_missed_ticks_that_are_all_caught_up_have_their_turns",
+        "tests/schedules/test_schedules.py::test_missed_ticks_that_are_all_caught_up_have_their_turns",
         "a missed tick that meets an unfinished saga is skipped although all should happen",
         (("body.held = missed and", "body.held = False and"),),
     ),

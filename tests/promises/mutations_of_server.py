@@ -211,7 +211,7 @@ OF_SERVER = [
         (("return await aside(work) if is_large(*parts) else work()", "return work()"),),
     ),
     Mutation(
-        "tests/test_child_templates.py::test_templates_that_are_large_together_are_refused_before_they_are_put_together",
+        "tests/child_sagas/test_child_templates.py::test_templates_that_are_large_together_are_refused_before_they_are_put_together",
         "templates are put together whatever comes of it",
         (("        if not self._has_room(found, path):", "        if False:"),),
     ),

@@ -7,24 +7,24 @@ from tests.promises.breaking import Mutation
 OF_SOURCES = [
     # 48
     Mutation(
-        "tests/test_stops.py::test_after_a_stop_has_returned_no_next_call_starts",
+        "tests/sagas/test_stops.py::test_after_a_stop_has_returned_no_next_call_starts",
         "appends do not tell of stops",
         (("if stops > 0 then", "if false then"),),
         only="all",
     ),
     Mutation(
-        "tests/test_stops.py::test_undos_go_on",
+        "tests/sagas/test_stops.py::test_undos_go_on",
         "a held call is not given back to a saga that is cancelled",
         (("call.wanted is not None and not call.wanted()", "False"),),
         hangs=True,
     ),
     Mutation(
-        "tests/test_stops.py::test_a_stop_survives_the_death_of_every_process",
+        "tests/sagas/test_stops.py::test_a_stop_survives_the_death_of_every_process",
         "a stop is not stored",
         (("    call('HSET', KEYS[1], ARGV[2], ARGV[3])\n", ""),),
     ),
     Mutation(
-        "tests/test_stops.py::test_the_name_of_a_tool_is_no_saga",
+        "tests/sagas/test_stops.py::test_the_name_of_a_tool_is_no_saga",
         "the name of a tool is taken for a saga that does not exist yet",
         (("if saga_id in tools():", "if saga_id is None:"),),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 
-_UNDECIDED = "tests/test_conditional_steps.py::test_conditions_that_cannot_be_evaluated_are_failures"
+_UNDECIDED = "tests/plan/test_conditional_steps.py::test_conditions_that_cannot_be_evaluated_are_failures"
 
 OF_STEPS = [
     # 51
@@ -46,33 +46,33 @@ OF_STEPS = [
     ),
     # 53
     Mutation(
-        "tests/test_dispositions.py::test_event_time_out_and_cancel_compete_for_one_record",
+        "tests/sagas/test_dispositions.py::test_event_time_out_and_cancel_compete_for_one_record",
         "an event at the time-out counts",
         (("    if wait.due is not None and wait.due <= now:\n", "    if False:\n"),),
         quick=True,
     ),
     Mutation(
-        "tests/test_wait_races.py::test_the_first_of_those_that_compete_ends_the_wait",
+        "tests/waits/test_wait_races.py::test_the_first_of_those_that_compete_ends_the_wait",
         "an event that is read behind a cancel ends the wait",
         (("    if isinstance(state.phase, Turning):", "    if False:"),),
     ),
     Mutation(
-        "tests/test_wait_races.py::test_the_first_of_those_that_compete_ends_the_wait",
+        "tests/waits/test_wait_races.py::test_the_first_of_those_that_compete_ends_the_wait",
         "an event that is read behind the time-out ends the wait",
         (("    if wait.due is not None and wait.due <= now:\n", "    if False:\n"),),
     ),
     Mutation(
-        "tests/test_wait_races.py::test_races",
+        "tests/waits/test_wait_races.py::test_races",
         "the store is not told which event a wait took",
         (("over = [(spot, left_by(self._state, *spot)) for", "over = [(spot, Left()) for"),),
     ),
     Mutation(
-        "tests/test_waits.py::test_an_early_event_is_kept",
+        "tests/waits/test_waits.py::test_an_early_event_is_kept",
         "an event that nothing waits for yet is late",
         (("last and 'late\\n' .. last or 'kept'", "'late\\n'"),),
     ),
     Mutation(
-        "tests/test_waits.py::test_an_owner_that_dies_before_it_settles_an_event",
+        "tests/waits/test_waits.py::test_an_owner_that_dies_before_it_settles_an_event",
         "an event whose owner died is never settled",
         (
             (
@@ -88,7 +88,7 @@ OF_STEPS = [
     ),
     # 54
     Mutation(
-        "tests/test_conditional_steps.py::test_what_cannot_be_undone_is_reported_as_left",
+        "tests/plan/test_conditional_steps.py::test_what_cannot_be_undone_is_reported_as_left",
         "what cannot be undone is not reported",
         (
             (
@@ -99,12 +99,12 @@ OF_STEPS = [
     ),
     # 66
     Mutation(
-        "tests/test_late_events.py::test_the_payment_that_arrives_after_the_undo_is_refunded_once",
+        "tests/waits/test_late_events.py::test_the_payment_that_arrives_after_the_undo_is_refunded_once",
         "a wait that is over leaves nothing for later events",
         (('b"" if call is None else msgspec.json.encode(call)', 'b""'),),
     ),
     Mutation(
-        "tests/test_late_events.py::test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not",
+        "tests/waits/test_late_events.py::test_an_event_after_the_time_out_is_handled_and_one_in_time_is_not",
         "an event after the value of a time-out is not handled",
         (("effect.via in in_vain", "False"),),
     ),
@@ -119,12 +119,12 @@ OF_STEPS = [
         ),
     ),
     Mutation(
-        "tests/test_late_events.py::test_an_answer_to_one_wait_that_is_over_is_handled_once_past_the_waits_of_others",
+        "tests/waits/test_late_events.py::test_an_answer_to_one_wait_that_is_over_is_handled_once_past_the_waits_of_others",
         "each repeat of a late answer is handled by a saga of its own",
         (("digest(made)[:32]", "digest([made, __import__('time').time_ns()])[:32]"),),
     ),
     Mutation(
-        "tests/test_answers.py::test_an_answer_in_the_moment_of_the_time_out_is_late",
+        "tests/waits/test_answers.py::test_an_answer_in_the_moment_of_the_time_out_is_late",
         "an answer goes past the store, and its saga refuses it",
         (
             (
@@ -138,12 +138,12 @@ OF_STEPS = [
         ),
     ),
     Mutation(
-        "tests/test_answers.py::test_one_wait_has_one_answer",
+        "tests/waits/test_answers.py::test_one_wait_has_one_answer",
         "an id that is known is known with any payload",
         (("if known and call('HGET', box, 'm:' .. event) == mark then", "if known then"),),
     ),
     Mutation(
-        "tests/test_answers.py::test_a_step_that_waits_again_may_be_answered_again",
+        "tests/waits/test_answers.py::test_a_step_that_waits_again_may_be_answered_again",
         "an event that was held for the wait before is taken by the next one",
         ((" or event.nth not in (0, state.steps[index].begun):", ":"),),
     ),
@@ -159,27 +159,27 @@ OF_STEPS = [
     ),
     # 78
     Mutation(
-        "tests/test_several_events.py::test_the_first_event_ends_the_wait_and_the_others_are_late",
+        "tests/waits/test_several_events.py::test_the_first_event_ends_the_wait_and_the_others_are_late",
         "after the first event the others are nobody's",
         (('if word == "first" else', "if False else"),),
     ),
     Mutation(
-        "tests/test_several_events.py::test_the_halves_of_a_wait_that_was_in_vain_are_late",
+        "tests/waits/test_several_events.py::test_the_halves_of_a_wait_that_was_in_vain_are_late",
         "what came for a wait that was in vain counts as taken",
         (("        if not self.event or not self.came:\n", "        if not self.came:\n"),),
     ),
     Mutation(
-        "tests/test_several_events.py::test_the_answers_of_a_wait_that_was_in_vain_are_late",
+        "tests/waits/test_several_events.py::test_the_answers_of_a_wait_that_was_in_vain_are_late",
         "an answer in vain leaves nothing to be handled",
         (("        too_late(event, wait, about)\n", "        too_late(event, wait, '')\n"),),
     ),
     Mutation(
-        "tests/test_several_events.py::test_answers_in_vain_without_an_on_late_are_for_no_other_wait",
+        "tests/waits/test_several_events.py::test_answers_in_vain_without_an_on_late_are_for_no_other_wait",
         "an answer in vain is given to another wait",
         (("if call('HEXISTS', box, 'm:' .. event) == 1 then", "if false then"),),
     ),
     Mutation(
-        "tests/test_several_events.py::test_an_owner_that_ends_between_two_events_loses_none",
+        "tests/waits/test_several_events.py::test_an_owner_that_ends_between_two_events_loses_none",
         "what came before is forgotten when another event comes",
         (("{**step.came, entry:", "{entry:"),),
     ),
@@ -195,12 +195,12 @@ OF_STEPS = [
     ),
     # 82
     Mutation(
-        "tests/test_schema_gate.py::test_a_plan_with_such_a_schema_is_refused_at_every_door",
+        "tests/plan/test_schema_gate.py::test_a_plan_with_such_a_schema_is_refused_at_every_door",
         "the parts of a schema are not counted",
         (("        if found[at] > MAX_SCHEMAS:", "        if False and found[at] > MAX_SCHEMAS:"),),
     ),
     Mutation(
-        "tests/test_schema_gate.py::test_a_tools_schemas_are_refused",
+        "tests/plan/test_schema_gate.py::test_a_tools_schemas_are_refused",
         "the schemas of tools are not counted",
         (("        return Validator(schema, formats=formats)", "        return Validator({}, formats=formats)"),),
     ),
@@ -211,17 +211,17 @@ OF_STEPS = [
     ),
     # 92
     Mutation(
-        "tests/test_outlooks.py::test_what_is_told_of_an_answer_is_what_follows",
+        "tests/sagas/test_outlooks.py::test_what_is_told_of_an_answer_is_what_follows",
         "an outlook does not say what is undone",
         (('body["undoes"] = found.undoes', 'body["undoes"] = []'),),
     ),
     Mutation(
-        "tests/test_outlooks.py::test_an_answer_is_refused_if_other_effects_follow_by_now",
+        "tests/sagas/test_outlooks.py::test_an_answer_is_refused_if_other_effects_follow_by_now",
         "the mark of an answer is not compared",
         (('    if found["mark"] == message.expect:', '    if message.expect or found["mark"] == message.expect:'),),
     ),
     Mutation(
-        "tests/test_outlooks.py::test_a_call_that_may_happen_twice_is_repeated_only_by_who_knows",
+        "tests/sagas/test_outlooks.py::test_a_call_that_may_happen_twice_is_repeated_only_by_who_knows",
         "a bare call is repeated without a word",
         (('return decision == "retry" and may_happen_twice', 'return decision == "never" and may_happen_twice'),),
     ),
@@ -231,7 +231,7 @@ OF_STEPS = [
         (('error.context.get("expect") if job.twice else None', 'error.context.get("expect")'),),
     ),
     Mutation(
-        "tests/test_outlooks.py::test_a_call_without_a_key_is_looked_for_by_its_params_and_time",
+        "tests/sagas/test_outlooks.py::test_a_call_without_a_key_is_looked_for_by_its_params_and_time",
         "a key that nobody was sent is shown",
         (('"told" if spec.told_key else "never"', '"told" if spec.told_key else "told"'),),
     ),

@@ -105,7 +105,7 @@ OF_STORES = [
         "tests/stores/test_power.py::test_a_server_that_passes_as_durable_syncs_before_it_answers",
         "a server that does not sync passes as durable",
         (('if settings.get("appendfsync") != "always":', "if False:"),),
-        elsewhere=(("tests/servers.py", '"appendfsync": "always"', '"appendfsync": "no"'),),
+        elsewhere=(("tests/support/servers.py", '"appendfsync": "always"', '"appendfsync": "no"'),),
     ),
     # 3
     Mutation(
@@ -165,7 +165,7 @@ OF_STORES = [
         (('if error.context.get("digest") != saga.digest:', "if False:"),),
     ),
     Mutation(
-        "tests/test_pitfalls.py::test_18_running_a_compensated_saga_again_changes_nothing",
+        "tests/sagas/test_pitfalls.py::test_18_running_a_compensated_saga_again_changes_nothing",
         "a saga that exists is begun anew",
         (("  if found[1] then\n    if same", "  if false then\n    if same"),),
     ),
@@ -193,7 +193,7 @@ OF_STORES = [
     ),
     # 17
     Mutation(
-        "tests/test_pitfalls.py::test_17_a_live_but_idle_saga_never_expires",
+        "tests/sagas/test_pitfalls.py::test_17_a_live_but_idle_saga_never_expires",
         "a saga that rests gets a time to live",
         (("self._keep_ms if final else 0", "self._keep_ms if final or resting else 0"),),
     ),
@@ -241,12 +241,12 @@ OF_STORES = [
         (("            if self._archive is not None:\n", "            if False:\n"),),
     ),
     Mutation(
-        "tests/test_retention.py::test_a_saga_and_what_took_over_its_effects_leave_in_order",
+        "tests/privacy/test_retention.py::test_a_saga_and_what_took_over_its_effects_leave_in_order",
         "an undo leaves before the saga whose effects it has",
         (("            return ORIGIN\n", "            pass\n"),),
     ),
     Mutation(
-        "tests/test_retention.py::test_a_child_stays_as_long_as_its_parent",
+        "tests/privacy/test_retention.py::test_a_child_stays_as_long_as_its_parent",
         "a child leaves before its parent",
         (("            return PARENT\n", "            pass\n"),),
     ),

@@ -129,18 +129,18 @@ OF_SUPERVISORS = [
         (("if not state.tripped or is_undo(call):", "if not state.tripped:"),),
     ),
     Mutation(
-        "tests/test_guard_waits.py::test_sagas_wait_for_a_service_that_is_away",
+        "tests/guards/test_guard_waits.py::test_sagas_wait_for_a_service_that_is_away",
         "a refusal by a guard is an attempt",
         (("if outcome.held and direction == FORWARD", "if False"),),
     ),
     Mutation(
-        "tests/test_guard_waits.py::test_a_step_waits_no_longer_than_the_limit",
+        "tests/guards/test_guard_waits.py::test_a_step_waits_no_longer_than_the_limit",
         "a step waits for its guard for ever",
         (("call.held_at = call.held_at or record.at", "pass"),),
         hangs=True,
     ),
     Mutation(
-        "tests/test_guard_waits.py::test_no_undo_is_held",
+        "tests/guards/test_guard_waits.py::test_no_undo_is_held",
         "a rate holds undos",
         (("        if undo:\n            return await self._inner(params, call)\n", ""),),
     ),
@@ -185,7 +185,7 @@ OF_SUPERVISORS = [
     ),
     # 42
     Mutation(
-        "tests/test_kept_sessions.py::test_nine_of_ten_are_done_and_the_tenth_is_mended",
+        "tests/sessions/test_kept_sessions.py::test_nine_of_ten_are_done_and_the_tenth_is_mended",
         "a call that failed is never made anew",
         (("return self._is_nothing(key)\n", "return False\n"),),
     ),
@@ -207,7 +207,7 @@ OF_SUPERVISORS = [
         ),
     ),
     Mutation(
-        "tests/test_session_lives.py::test_whatever_dies_when_the_outside_is_as_if_nothing_had",
+        "tests/sessions/test_session_lives.py::test_whatever_dies_when_the_outside_is_as_if_nothing_had",
         "each life makes its calls anew",
         (
             (
@@ -294,12 +294,12 @@ OF_SUPERVISORS = [
     ),
     # 44
     Mutation(
-        "tests/test_undo.py::test_what_has_no_undo_is_listed_and_accepted",
+        "tests/undo/test_undo.py::test_what_has_no_undo_is_listed_and_accepted",
         "what has no undo is left in place without a word",
         (("if plan.remains and not accept:", "if False:"),),
     ),
     Mutation(
-        "tests/test_undo.py::test_what_a_fork_owns_is_not_undone",
+        "tests/undo/test_undo.py::test_what_a_fork_owns_is_not_undone",
         "an undo owns what a fork reuses",
         (('owners.get(compiled.key, "")', '""'),),
     ),
@@ -374,7 +374,7 @@ OF_SUPERVISORS = [
     ),
     # 37
     Mutation(
-        "tests/test_chaos.py::test_whatever_goes_wrong_ledger_report_and_journal_agree",
+        "tests/chaos/test_chaos.py::test_whatever_goes_wrong_ledger_report_and_journal_agree",
         "each attempt has a key of its own",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
     ),
@@ -424,7 +424,7 @@ OF_SUPERVISORS = [
         (('("intended", "queued"), "call")', '("intended", "queued"), "queued")'),),
     ),
     Mutation(
-        "tests/test_guarded_sagas.py::test_a_process_that_lost_its_saga_while_a_call_waited_does_not_begin_it",
+        "tests/guards/test_guarded_sagas.py::test_a_process_that_lost_its_saga_while_a_call_waited_does_not_begin_it",
         "a call begins before that is durable",
         (
             (

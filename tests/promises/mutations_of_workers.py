@@ -294,12 +294,12 @@ OF_WORKERS = [
         (("    while nonce in text:\n", "    while False:\n"),),
     ),
     Mutation(
-        "tests/test_differing.py::test_what_differs_is_named_and_nothing_else",
+        "tests/sagas/test_differing.py::test_what_differs_is_named_and_nothing_else",
         "the order in which names of secrets are written makes a difference",
         (("{name: sorted(listed) for name, listed in each.items()}", "dict(each)"),),
     ),
     Mutation(
-        "tests/test_differing.py::test_doctor_and_top_name_the_process_that_differs",
+        "tests/sagas/test_differing.py::test_doctor_and_top_name_the_process_that_differs",
         "a lease records nothing",
         (('note = b"" if self.governed is None else self.governed.note()', 'note = b""'),),
     ),

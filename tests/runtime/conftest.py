@@ -1,6 +1,6 @@
 import pytest
 
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 
 @pytest.fixture

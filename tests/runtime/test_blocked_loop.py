@@ -9,7 +9,7 @@ import pytest
 from saga_engine import Coordinator, Question, RetryPolicy, ToolContext, tool
 from saga_engine.policy.rules import Policy, PolicyRequest
 from saga_engine.ports.machine_clock import machine_clock
-from tests.servers import until
+from tests.support.servers import until
 
 
 @tool(undo="back", retry=RetryPolicy(max_attempts=1))

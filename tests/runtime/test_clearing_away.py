@@ -10,7 +10,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
 from tests.kill.polling import eventually
-from tests.servers import DebianRedis, until
+from tests.support.servers import DebianRedis, until
 
 pytestmark = pytest.mark.debian_redis
 LONG_MS = 600_000

@@ -10,7 +10,7 @@ import pytest
 from saga_engine import Coordinator, Sensitive, tool
 from saga_engine.errors import JournalConflict
 from saga_engine.runtime import record_stream
-from tests.servers import key_of
+from tests.support.servers import key_of
 
 
 @tool

@@ -10,7 +10,7 @@ from saga_engine.errors import Interrupted
 from saga_engine.runtime import audit
 from tests.kill.polling import eventually
 from tests.runtime.threads import in_a_process_of_its_own
-from tests.servers import key_of
+from tests.support.servers import key_of
 
 ENDED: list[BaseException] = []
 

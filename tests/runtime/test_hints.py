@@ -15,8 +15,8 @@ from saga_engine.runtime import worker as working
 from saga_engine.runtime.worker import Worker
 from saga_engine.stores import hints
 from saga_engine.stores.queue import RedisWork
-from tests.servers import DebianRedis
 from tests.stores.permissions import documented_rules
+from tests.support.servers import DebianRedis
 
 AN_HOUR_S = 3600.0
 

@@ -9,7 +9,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.errors import LeaseLost, StoreRefused, StoreUnavailable
 from saga_engine.runtime import resumptions
 from tests.kill.polling import eventually
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 MADE: list[int] = []
 

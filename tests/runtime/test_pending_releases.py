@@ -10,7 +10,7 @@ from saga_engine.errors import StoreRefused, StoreUnavailable, ToolMissing
 from tests.kill.polling import eventually
 from tests.runtime.sleeping import PLAN, TOOLS, asleep
 from tests.runtime.taking import ONE, give_back, take
-from tests.servers import key_of
+from tests.support.servers import key_of
 
 
 class Outage:

@@ -6,7 +6,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import Interrupted, SagaError, StoreUnavailable
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 
 @tool(undo="unmake")

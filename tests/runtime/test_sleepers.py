@@ -107,7 +107,7 @@ async def test_sleeping_and_waiting_sagas_cost_no_task_and_no_call(tmp_path, mon
 def test_ten_thousand_cost_about_as_much_as_none(tmp_path) -> None:
     """CPU of worker and server over a minute as a ratio in one run, tasks, memory; those whose time has come wake."""
     out = tmp_path / "figures.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "sleepers.py"), "--sagas", "10000", "--json", str(out)]
+    command = [sys.executable, str(ROOT / "dev" / "benchmarks" / "sleepers.py"), "--sagas", "10000", "--json", str(out)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(out.read_text())

@@ -15,7 +15,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.execution import plan_cache
 from saga_engine.execution.incoming import MAX_VALUES
 from tests.server.harness import JSON, TOOLS, serving
-from tests.turns import Turns
+from tests.support.turns import Turns
 
 
 @tool(undo="unpack")

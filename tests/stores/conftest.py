@@ -8,7 +8,7 @@ pytest.register_assert_rewrite(
     "saga_engine.testing.queue_conformance",
 )
 
-from tests.servers import DebianRedis, EmbeddedFolder  # noqa: E402
+from tests.support.servers import DebianRedis, EmbeddedFolder  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from saga_engine.stores.cluster import ClusterConnector, ClusterPool
 from saga_engine.stores.connection import TransientError
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
-from tests.servers import GIVE_UP_S, until
 from tests.stores.permissions import DOCS, documented_rules
-from tests.topologies import Cluster, Node, slot
+from tests.support.servers import GIVE_UP_S, until
+from tests.support.topologies import Cluster, Node, slot
 
 LONG_MS = 600_000
 

@@ -22,8 +22,8 @@ from saga_engine.api.stops import go, stop, stops
 from saga_engine.errors import DurabilityInsufficient, SagaError, StopIncomplete, StoreUnavailable
 from saga_engine.stores import open_store
 from saga_engine.testing.ledger import OutsideLedger
-from tests.servers import GIVE_UP_S, until
-from tests.topologies import Cluster, Node, slot
+from tests.support.servers import GIVE_UP_S, until
+from tests.support.topologies import Cluster, Node, slot
 
 #: Long enough for a busy machine, and short enough to see that a primary is away.
 PATIENCE_S = 2.0

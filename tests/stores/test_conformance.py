@@ -6,7 +6,7 @@ import pytest
 
 from saga_engine.stores import open_store
 from saga_engine.testing.conformance import StoreConformance
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 
 async def opened(url):

@@ -10,8 +10,8 @@ from saga_engine.cli import run
 from saga_engine.errors import JournalUnreadable, SagaError, StoreRefused
 from saga_engine.ports import SWEEP_START, Ack, Creation, Entry, Query
 from saga_engine.stores import open_store
-from tests.servers import DebianRedis
 from tests.stores.taking import give_back, take
+from tests.support.servers import DebianRedis
 
 pytestmark = pytest.mark.debian_redis
 LONG_MS = 600_000

@@ -5,7 +5,7 @@ import pytest
 from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, SettingInvalid, StoreRefused
 from saga_engine.stores import open_store
 from saga_engine.stores.durability import ServerFacts, verify
-from tests.servers import DebianRedis
+from tests.support.servers import DebianRedis
 
 pytestmark = pytest.mark.debian_redis
 

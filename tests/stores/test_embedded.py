@@ -17,7 +17,7 @@ import redis
 from saga_engine.errors import StoreUnavailable
 from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
-from tests.servers import EmbeddedFolder, until
+from tests.support.servers import EmbeddedFolder, until
 
 LONG_MS = 600_000
 

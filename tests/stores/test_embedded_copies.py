@@ -15,7 +15,7 @@ from saga_engine.cli import run
 from saga_engine.errors import SagaNotFound, StoreUnavailable
 from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
-from tests.servers import EmbeddedFolder
+from tests.support.servers import EmbeddedFolder
 
 LONG_MS = 600_000
 

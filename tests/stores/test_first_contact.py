@@ -13,8 +13,8 @@ import pytest
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.stores import open_store
 from saga_engine.testing.proxy import CuttingProxy
-from tests.ports import free_ports
-from tests.servers import DebianRedis
+from tests.support.ports import free_ports
+from tests.support.servers import DebianRedis
 
 #: Whoever waits for this long instead of naming the cause hangs.
 PATIENCE_S = 3600.0

@@ -15,8 +15,8 @@ from saga_engine.stores import open_store
 from saga_engine.testing.guard_conformance import EVERY_BYTE, HOUR_US, LONG_MS, SHORT_MS, GuardConformance, until
 from saga_engine.testing.proxy import CuttingProxy
 from tests import tiers
-from tests.servers import DebianRedis, EmbeddedFolder
 from tests.stores.permissions import documented_rules
+from tests.support.servers import DebianRedis, EmbeddedFolder
 
 DAY_MS = 86_400_000
 

@@ -11,7 +11,7 @@ from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.proxy import CuttingProxy
-from tests.servers import GIVE_UP_S, DebianRedis
+from tests.support.servers import GIVE_UP_S, DebianRedis
 
 pytestmark = pytest.mark.debian_redis
 

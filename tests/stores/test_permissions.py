@@ -4,8 +4,8 @@ import pytest
 
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
-from tests.servers import DebianRedis
 from tests.stores.permissions import documented_rules
+from tests.support.servers import DebianRedis
 
 
 @pytest.mark.debian_redis

@@ -15,7 +15,7 @@ import pytest
 
 from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
-from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
+from tests.support.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
 
 LONG_MS = 600_000
 _CALLS = "trace=write,writev,pwrite64,pwritev,fsync,fdatasync,sync_file_range,sendto,sendmsg"

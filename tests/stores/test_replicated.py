@@ -10,8 +10,8 @@ from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.stores.connection import beside, key_of
 from tests.cli.conftest import Cli
-from tests.servers import GIVE_UP_S, DebianRedis, until
-from tests.topologies import Node, Replicated, synced
+from tests.support.servers import GIVE_UP_S, DebianRedis, until
+from tests.support.topologies import Node, Replicated, synced
 
 LONG_MS = 600_000
 CREATION = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))

@@ -10,9 +10,9 @@ from saga_engine.ports import Ack, Acquired, Creation, Entry, Hint
 from saga_engine.stores import hints, open_store
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
-from tests.servers import GIVE_UP_S, until
 from tests.stores.permissions import DOCS, documented_rules
-from tests.topologies import SentinelTrio
+from tests.support.servers import GIVE_UP_S, until
+from tests.support.topologies import SentinelTrio
 
 LONG_MS = 600_000
 

@@ -11,7 +11,7 @@ from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from tests.kill.polling import eventually
-from tests.servers import DebianRedis
+from tests.support.servers import DebianRedis
 
 pytestmark = pytest.mark.debian_redis
 LONG_MS = 600_000

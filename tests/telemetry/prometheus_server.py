@@ -14,7 +14,7 @@ import httpx2
 import pytest
 import yaml
 
-from tests.servers import until
+from tests.support.servers import until
 
 
 def need_prometheus() -> None:

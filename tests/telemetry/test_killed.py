@@ -17,7 +17,7 @@ import pytest
 
 from saga_engine import Coordinator
 from saga_engine.telemetry import Spans, tracing
-from tests.servers import until
+from tests.support.servers import until
 from tests.telemetry.killed_tools import TOOLS
 from tests.telemetry.receiver import Receiver, receiving
 

@@ -16,7 +16,7 @@ import httpx2
 from saga_engine import Coordinator
 from saga_engine.server.tokens import Tokens
 from tests.server.harness import BOOK, TOOLS
-from tests.servers import until
+from tests.support.servers import until
 from tests.telemetry.prometheus_server import Prometheus, promtool
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ from typing import Any, Self
 import pytest
 from temporalio.worker import _workflow
 
-from tests.ports import free_ports
-from tests.servers import GIVE_UP_S, until
+from tests.support.ports import free_ports
+from tests.support.servers import GIVE_UP_S, until
 
 
 class TemporalServer:

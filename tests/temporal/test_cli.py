@@ -15,7 +15,7 @@ import pytest
 from saga_engine.errors import SettingInvalid
 from saga_engine.temporal.client import Address
 from tests.cli.conftest import TOOLS, Cli, book
-from tests.servers import until
+from tests.support.servers import until
 from tests.temporal.conftest import Place
 
 __all__ = ["book"]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from saga_engine.errors import SagaError
-from tests.bombs import BOMB
 from tests.doors import shop
+from tests.support.bombs import BOMB
 from tests.temporal.conftest import Place
 
 CARD = "4000-1234-5678"

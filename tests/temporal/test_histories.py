@@ -13,7 +13,7 @@ from temporalio.workflow import NondeterminismError
 from saga_engine.api.temporal import SagaWorkflow
 from saga_engine.temporal.worker import replay
 from tests.core.engine_mutants import MUTANTS
-from tests.mutating import rewrite
+from tests.support.mutating import rewrite
 from tests.temporal.recording import FOLDER, history, journal
 
 FILES = sorted(FOLDER.glob("*.json"))

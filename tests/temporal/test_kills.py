@@ -29,7 +29,7 @@ from saga_engine.testing.faults import VARIABLE, Faults
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.polling import eventually
 from tests.kill.world import ENDS, PLANS, TOOLS, World, step
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 from tests.temporal.conftest import Place
 from tests.temporal.victim import VARIANTS, leave
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, async_playwright
 
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 CHROMIUM = "/usr/bin/chromium"
 #: What a browser is started with: no sandbox, because tests may run as root.

@@ -15,7 +15,7 @@ from saga_engine.server.settings import ServerSettings
 from saga_engine.server.views import identity_of_saga
 from tests.hooks.questions import a_question
 from tests.server.harness import Server, serving
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 LINKS = Links("http://127.0.0.1:1", "a-key-of-links-with-more-than-32-signs")
 OPEN = ServerSettings(port=0, auth="none", requests_per_s=1e6, burst=1_000_000, links=LINKS)

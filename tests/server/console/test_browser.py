@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from saga_engine import Coordinator
-from tests.servers import GIVE_UP_S, until
+from tests.support.servers import GIVE_UP_S, until
 
 pytestmark = pytest.mark.chromium
 CHROMIUM = "/usr/bin/chromium"

@@ -14,7 +14,7 @@ from saga_engine.server.app import create_app
 from saga_engine.server.settings import ServerSettings
 from tests import tiers
 from tests.server.console.page_reader import Browser
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 TOOLS = ("book", "look", "mail")
 

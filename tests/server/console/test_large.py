@@ -12,7 +12,7 @@ from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
 from tests.server.console.browsing import browsing
 from tests.server.console.gallery import OPEN
 from tests.server.harness import serving
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 pytestmark = pytest.mark.chromium
 STEPS = 5000

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 pytestmark = pytest.mark.chromium
 CHROMIUM = "/usr/bin/chromium"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.console.browsing import browsing
 from tests.server.console.gallery import gallery
-from tests.servers import GIVE_UP_S
+from tests.support.servers import GIVE_UP_S
 
 pytestmark = pytest.mark.chromium
 SAID = "cells => cells.map((each) => getComputedStyle(each, '::before').content.slice(1, -1))"

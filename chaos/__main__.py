@@ -1,6 +1,0 @@
-"""``python -m chaos``."""
-
-from chaos.run import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,6 @@
+"""``python -m dev.chaos``."""
+
+from dev.chaos.run import main
+
+if __name__ == "__main__":
+    main()

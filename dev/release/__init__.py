@@ -1,0 +1,1 @@
+"""What is checked before a version is published: ``make release-check``, or ``python -m dev.release``."""

@@ -1,1 +1,0 @@
-"""What is checked before a version is published: ``make release-check``, or ``python -m release``."""
