@@ -86,10 +86,11 @@ class SyncSession:
         schema: Mapping[str, Any] | None = None,
         expires_s: float | None = None,
         on_timeout: Mapping[str, Any] | None = None,
+        to: str | None = None,
     ) -> Any:
         """Run ``Session.ask`` and wait for it."""
         ask = functools.partial(self.session.ask, question, options=options, schema=schema)
-        return self.run(lambda: ask(expires_s=expires_s, on_timeout=on_timeout))
+        return self.run(lambda: ask(expires_s=expires_s, on_timeout=on_timeout, to=to))
 
     def sleep(self, duration: float | str | None = None, *, until: str | None = None) -> None:
         """Run ``Session.sleep`` and wait for it."""

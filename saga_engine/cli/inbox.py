@@ -25,6 +25,9 @@ _MAX_STANDING: Final = 20
 def inbox(
     *,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Read at most this many sagas.")] = 100,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="Only what a plan asks of this name, role or address.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -35,22 +38,26 @@ def inbox(
 
     Examples:
       saga inbox
+      saga inbox --to finance
       saga inbox --json
     """
     import asyncio
 
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.output import data, document, note, shown
+    from saga_engine.core.question_view import addressed
 
     settings = settings_for(store)
     questions, unreadable, has_more = asyncio.run(_open_questions(settings, limit))
+    if to is not None:
+        questions = [each for each in questions if addressed(each, to)]
     if as_json:
         document({"questions": questions, "unreadable": unreadable, "has_more": has_more})
     else:
         if questions:
             data("\n".join(_lines(questions, settings)))
         else:
-            note("no open questions")
+            note("no open questions" if to is None else f"no open questions to {shown(to)}")
         _tell_unreadable(unreadable)
         if has_more:
             note(f"hint: more sagas have questions; --limit examines more than {limit}")

@@ -241,7 +241,7 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
     questions = summary.get("questions")
     if head.status == SagaStatus.ESCALATED.value and isinstance(questions, list):
         parts += [
-            f"step {question.get('step_id')}: {question.get('kind')}?"
+            f"step {question.get('step_id')}: {question.get('kind')}{_whom(question)}?"
             for question in questions
             if isinstance(question, dict)
         ]
@@ -260,3 +260,7 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
     if isinstance(tags, list) and tags:
         parts.append(", ".join(map(str, tags)))
     return " · ".join(parts)
+
+
+def _whom(question: dict[str, Any]) -> str:
+    return f" {question['to']}" if question.get("to") else ""

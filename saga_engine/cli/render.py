@@ -405,6 +405,8 @@ def _about_call(question: Mapping[str, Any]) -> list[str]:
 def _wanted(question: Mapping[str, Any]) -> list[str]:
     """What a step asks, and what its answer must fit."""
     lines = [f"  {shown(question['text'], _QUESTION_CHARS)}"]
+    if question.get("to"):
+        lines.append(f"  asked of {shown(question['to'])}")
     if question["schema"] is not None:
         wanted = json.dumps(question["schema"], ensure_ascii=False)
         lines.append(f"  the answer is a JSON value that fits {shown(wanted, 1000)}")

@@ -36,7 +36,7 @@ LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output", "facts", "items"),
-    *("error", "note", "reason", "reasons", "why", "by", "text", "schema", "about"),
+    *("error", "note", "reason", "reasons", "why", "by", "to", "text", "schema", "about"),
     *("before", "after", "found"),
 )
 #: Images of values (``images``): what their fields are called is sensitive like params.
@@ -497,7 +497,7 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
             made[name] = mask.image(made[name], *tools_of_step(state.plan.steps[index]))
         if "outlooks" in made:
             made["outlooks"] = masked_outlooks(mask, made["outlooks"], state.plan.steps)
-        for name in {"why", "text", "schema"} & made.keys():
+        for name in {"why", "text", "schema", "to"} & made.keys():
             made[name] = mask.value(made[name])
         if made["kind"] == "ask":
             made["options"] = mask.value(made["options"])

@@ -25,6 +25,11 @@ def questions(state: State) -> list[dict[str, Any]]:
     ]
 
 
+def addressed(question: Mapping[str, Any], to: str) -> bool:
+    """Whether a shown question is asked of this name, role or address; capitals make no difference."""
+    return str(question.get("to") or "").casefold() == to.casefold()
+
+
 def shown_outlooks(state: State, follows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Outlooks for operators: what would be undone has the params of its call, which say how much."""
     places = {str(step.step_id): step.index for step in state.plan.steps} if follows else {}
@@ -68,6 +73,7 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
         body["expires_ms"] = question.expires
     if question.kind == "ask":
         body |= {"text": question.text, "schema": question.schema, "expires_ms": question.expires}
+        body |= {"to": question.to} if question.to else {}
     if question.kind == "compensation":
         steps = proposed_steps(state, question.step)
         body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}

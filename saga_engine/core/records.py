@@ -256,9 +256,8 @@ class StepEscalated(Record, frozen=True, tag=True):
 
     ``kind``: one of ``questions.OPTIONS``. An approval is of the exact call, a semantic compensation of the exact
     steps, with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and the
-    approval. ``ask``: the step itself asks, ``text``, and the ``options`` are the plan's; or the answer is free, and
-    fits ``schema``. ``found``: the value that an undo found, and that neither the step nor anybody before it left
-    (``drift``).
+    approval. ``ask``: the step itself asks ``text``, of ``to``, and the ``options`` are the plan's; or the answer is
+    free, and fits ``schema``. ``found``: a value found by an undo that neither the step nor anybody before left.
     """
 
     step: str
@@ -273,6 +272,7 @@ class StepEscalated(Record, frozen=True, tag=True):
     text: str = ""
     schema: dict[str, Any] | None = None
     found: dict[str, Any] | None = None
+    to: str = ""
     refs: dict[str, ValueRef] = {}
 
 

@@ -500,6 +500,7 @@ def summary(state: State) -> dict[str, Any]:
                 "step_id": state.plan.steps[q.step].step_id,
                 "kind": q.kind,
                 "options": [] if q.kind == "ask" else list(q.options),  # a plan's own may be long, or sensitive
+                **({"to": q.to} if q.to else {}),
             }
             for q in list(state.questions.values())[:20]
         ]
@@ -507,6 +508,9 @@ def summary(state: State) -> dict[str, Any]:
         body["clean"] = report(state)["clean"]
     mask = mask_of(state)
     if mask is not None:
+        for each in body.get("questions", ()):
+            if "to" in each:
+                each["to"] = mask.value(each["to"])
         for name in {"goal", "error"} & body.keys():
             body[name] = mask.value(state.plan.goal if name == "goal" else reason)
         # Cut after redaction, so that no part of a sensitive value is left.

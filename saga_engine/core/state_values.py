@@ -242,8 +242,8 @@ class OpenQuestion:
     """An operator is asked about a step; ``options`` are the legal answers. ``at`` and ``expires`` are Unix ms.
 
     ``call``: for an approval, the digest of the exact call; ``rule`` is the policy's that asks. ``text``: what the step
-    itself asks; without options of its own the answer is a value that fits ``schema``. ``found``: the image of what
-    an undo found.
+    itself asks, and ``to`` whom; without options of its own the answer is a value that fits ``schema``. ``found``: the
+    image of what an undo found.
     """
 
     id: str
@@ -259,6 +259,7 @@ class OpenQuestion:
     text: str = ""
     schema: Mapping[str, Any] | None = None
     found: Any = None
+    to: str = ""
 
     @property
     def of_session(self) -> bool:

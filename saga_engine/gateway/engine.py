@@ -363,7 +363,8 @@ def _told(body: Mapping[str, Any]) -> Body:
     """A saga, bounded: large outputs are cut, and ``saga_show`` with ``step`` reads the rest."""
     steps = [_step(each) for each in body["steps"]]
     questions = [
-        {"step": str(each["step_id"]), "kind": each["kind"], "asked_of": "an operator"} for each in body["questions"]
+        {"step": str(each["step_id"]), "kind": each["kind"], "asked_of": each.get("to") or "an operator"}
+        for each in body["questions"]
     ]
     made = {
         "saga_id": body["saga_id"],

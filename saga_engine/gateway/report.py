@@ -250,6 +250,7 @@ def _questions(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             "tool": each["tool"],
             "kind": each["kind"],
             "options": each["options"],
+            **({"asked_of": each["to"]} if each.get("to") else {}),
             "about": printable(str((each.get("error") or {}).get("message", "")), _ABOUT_CHARS),
             "answer_with": f"saga resolve {body['saga_id']} {each['step_id']} ANSWER",
         }

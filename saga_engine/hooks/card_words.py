@@ -30,7 +30,7 @@ class CardWords(NamedTuple):
 
 
 _ENGLISH: Final = CardWords(
-    facts={name: name for name in ("Saga", "Step", "Goal", "Call", "Known", "Proposed", "Until", "Then")},
+    facts={name: name for name in ("Saga", "To", "Step", "Goal", "Call", "Known", "Proposed", "Until", "Then")},
     options={"approve": "Approve", "deny": "Deny"},
     open="Open",
     colon=": ",
@@ -88,6 +88,7 @@ def _chinese_until(question: Question, when: str) -> str:
 _CHINESE: Final = CardWords(
     facts={
         "Saga": "Saga",
+        "To": "问",
         "Step": "步骤",
         "Goal": "目标",
         "Call": "调用",

@@ -107,6 +107,7 @@ def _facts(question: Question, words: CardWords) -> list[tuple[str, str]]:
     again = words.reminder.format(n=question.round) if question.round else ""
     found = [
         ("Saga", quoted(question.saga_id, 128) + again),
+        ("To", _inert(question.to, 100)),
         ("Step", _unaddressed(words.subject(question))),
         ("Goal", _inert(question.goal, _GOAL_CHARS)),
     ]
@@ -235,7 +236,7 @@ def _wecom(card: Card) -> dict[str, Any]:
     Its fields are short, so that the page is where the whole call is read.
     """
     limits, facts = LIMITS["wecom"], dict(card.facts)
-    shown = [(name, facts[name]) for name in ("Step", "Known", "Until") if name in facts][:_WECOM_FACTS]
+    shown = [(name, facts[name]) for name in ("To", "Step", "Known", "Until") if name in facts][:_WECOM_FACTS]
     quoted_text = facts.get("Call") or facts.get("Proposed")
     body: dict[str, Any] = {
         "card_type": "text_notice",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.hooks.tables import AppriseTable, EscalationTable, HookTable, LinksTable, LogTable, WebhookTable
+from saga_engine.plan.ask import addressee_problem
 from saga_engine.ports import Escalation, EscalationHook, Question
 from saga_engine.settings import TableReader, declared_fields
 
@@ -27,20 +28,42 @@ _RECIPIENT: Final = re.compile(r"[\w.-]{1,40}")
 _LINKS_HINT: Final = "docs/chat.md shows it"
 
 
-class KindFilter:
-    """Passes on questions of some kinds; the others count as delivered."""
+class QuestionFilter:
+    """Passes on questions of some kinds, or to some addressees; the others count as delivered.
 
-    def __init__(self, hook: EscalationHook, kinds: Sequence[str]) -> None:
+    ``others``: the hooks beside it, itself included. What none of them would take for its addressee, it passes on, so
+    that a question with an unknown addressee is told to somebody.
+    """
+
+    def __init__(
+        self,
+        hook: EscalationHook,
+        kinds: Sequence[str] = KINDS,
+        only_to: Sequence[str] = (),
+        others: Sequence[EscalationHook] = (),
+    ) -> None:
         self.hook = hook
         self.kinds = frozenset(kinds)
+        self.only_to = frozenset(name.casefold() for name in only_to)
+        self._others = others
 
     def __repr__(self) -> str:
-        return f"KindFilter({self.hook!r}, {sorted(self.kinds)})"
+        return f"QuestionFilter({self.hook!r}, {sorted(self.kinds)}, {sorted(self.only_to)})"
 
     async def __call__(self, question: Question) -> None:
         """Pass it on, or not."""
-        if question.kind in self.kinds:
+        if question.kind in self.kinds and (
+            self.for_us(question) or not any(_wants(each, question) for each in self._others)
+        ):
             await self.hook(question)
+
+    def for_us(self, question: Question) -> bool:
+        """Whether it is of a kind and to an addressee of this hook."""
+        return question.kind in self.kinds and (not self.only_to or question.to.casefold() in self.only_to)
+
+
+def _wants(hook: EscalationHook, question: Question) -> bool:
+    return not isinstance(hook, QuestionFilter) or hook.for_us(question)
 
 
 def hooks_from(
@@ -67,7 +90,8 @@ def hooks_from(
     longest_s = Escalation().timeout_s
     for number, each in enumerate(listed, 1):
         level, hook = _hook(
-            _Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ, of=HookTable, links=links)
+            _Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ, of=HookTable, links=links),
+            levels[1],
         )
         levels[level].append(hook)
         longest_s = max(longest_s, _limit_s(hook))
@@ -117,11 +141,11 @@ def _links(escalation: _Fields, source: str, base: Path | None, environ: Mapping
 
 def _limit_s(hook: EscalationHook) -> float:
     """The time limit of a hook: a little longer than its own, because its own error is clearer."""
-    inner = hook.hook if isinstance(hook, KindFilter) else hook
+    inner = hook.hook if isinstance(hook, QuestionFilter) else hook
     return float(getattr(inner, "timeout_s", 0.0)) + 5.0
 
 
-def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
+def _hook(fields: _Fields, others: Sequence[EscalationHook]) -> tuple[int, EscalationHook]:
     kind = fields.text("kind")
     if kind not in _MAKERS:
         fields.refuse("kind", f"cannot be {kind!r}" if kind else "is missing", f"one of: {', '.join(_MAKERS)}")
@@ -136,8 +160,15 @@ def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
             fields.refuse("kinds", f"names {each!r}, which no question is", f"kinds: {', '.join(KINDS)}")
     if kinds == []:
         fields.refuse("kinds", "is empty, so the hook would never be called", "leave it out for all kinds")
+    only_to = fields.texts("only_to")
+    for each in only_to if only_to is not None else ():
+        if problem := addressee_problem(each):
+            fields.refuse("only_to", f"names nobody: {problem}")
+    if only_to == []:
+        fields.refuse("only_to", "is empty, so nobody is named", "leave it out for all addressees")
     hook = make(fields)
-    return level, hook if kinds is None else KindFilter(hook, kinds)
+    filtered = QuestionFilter(hook, KINDS if kinds is None else kinds, only_to or (), others)
+    return level, hook if kinds is None and only_to is None else filtered
 
 
 def _log(fields: _Fields) -> EscalationHook:

@@ -97,7 +97,8 @@ def title(question: Question) -> str:
     """One line: which saga, about what, and what is asked."""
     again = f"Reminder {question.round}: " if question.round else ""
     text = f": {quoted(question.text, _TITLE_CHARS)}" if question.text else ""
-    return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}{text}"
+    whom = f" {quoted(question.to, _TITLE_CHARS)}" if question.to else ""
+    return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}{whom}{text}"
 
 
 def body(question: Question, links: Mapping[str, str] | None = None, page: str = "") -> str:
@@ -109,6 +110,8 @@ def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[
     yield f"{_sentence(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
     if question.text:
         yield f"Question: {quoted(question.text, _QUESTION_CHARS)}"
+    if question.to:
+        yield f"Asked of: {quoted(question.to)}"
     if question.schema is not None:
         yield f"The answer is a JSON value that fits {quoted(json.dumps(question.schema, ensure_ascii=False), 1000)}"
     if question.goal:

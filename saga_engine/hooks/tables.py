@@ -47,12 +47,14 @@ class HookTable:
     """One channel to operators.
 
     ``kind``: the kind of the channel. ``level``: 1: notified at once and with each reminder; 2: with the first reminder
-    after ``further_after_s``. ``kinds``: only questions of these kinds; by default all.
+    after ``further_after_s``. ``kinds``: only questions of these kinds; by default all. ``only_to``: only what plans
+    ask of these names, roles or addresses; what no hook of level 1 takes comes here all the same.
     """
 
     kind: Literal["log", "webhook", "apprise"]
     level: int = 1
     kinds: str | list[str] | None = None
+    only_to: str | list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

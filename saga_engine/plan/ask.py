@@ -21,6 +21,8 @@ MAX_QUESTION_CHARS: Final = 2_000
 MAX_OPTIONS: Final = 50
 MAX_SCHEMA_BYTES: Final = 8_192
 MAX_OPTION_CHARS: Final = 100
+#: How long the name of who is asked may be.
+MAX_TO_CHARS: Final = 100
 
 
 def option_problem(options: Any) -> str:
@@ -41,6 +43,15 @@ def option_problem(options: Any) -> str:
         if option.casefold() in seen:
             return f"the option {cut(option, 80)} occurs twice (capitals make no difference)"
         seen.add(option.casefold())
+    return ""
+
+
+def addressee_problem(to: Any) -> str:
+    """Why this names nobody who is asked; empty if it does."""
+    if not isinstance(to, str):
+        return f"the addressee {cut(to, 80)} is no text"
+    if not to.isprintable() or to != to.strip() or not 1 <= len(to) <= MAX_TO_CHARS:
+        return f"the addressee {cut(to, 80)} is not 1 to {MAX_TO_CHARS} printable characters without spaces around them"
     return ""
 
 
@@ -88,6 +99,8 @@ def check_ask(problems: Problems, body: Mapping[str, Any], template: Template, p
         problems.add("ask-invalid", (*path, "options"), printable(problem, 300), hint)
     if "question" not in bound and not body["question"].strip():
         problems.add("ask-invalid", (*path, "question"), "the question is empty", hint)
+    if "to" not in bound and body.get("to") is not None and (problem := addressee_problem(body["to"])):
+        problems.add("ask-invalid", (*path, "to"), printable(problem, 300), hint)
     if "on_timeout" in body and body.get("expires_s") is None:
         message = "without expires_s the question never expires"
         problems.add("ask-invalid", (*path, "on_timeout"), message, "add expires_s, or remove on_timeout")

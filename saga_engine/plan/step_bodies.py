@@ -48,6 +48,11 @@ class Ask(Model, frozen=True):
     question: Annotated[str, Field(max_length=MAX_QUESTION_CHARS)] = Field(
         description="The question, which may bind: 'Is {$output.step_1.price} too much?'."
     )
+    to: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None,
+        description="Who is asked: a name, a role or an address; it may bind. Default: any operator. Anybody who may "
+        "answer questions may answer it.",
+    )
     options: Annotated[tuple[str, ...] | str, BeforeValidator(listed)] | None = Field(
         None, description="The answers to choose from, or a binding to a list of texts. Default: a free answer."
     )

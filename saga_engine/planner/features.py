@@ -131,7 +131,7 @@ FEATURES: Final[dict[str, Feature]] = {
         "a person answers while the plan runs",
         '`"ask": {"question": TEXT, "options": [TEXT, …]}`, in place of `tool`: a person answers while the plan runs, '
         "and `$output.step_ID.answer` is the chosen option; a later step binds it, or has it in a condition. `schema` "
-        "in place of `options` is the JSON Schema of a free answer. "
+        'in place of `options` is the JSON Schema of a free answer. `"to": WHO` names who is asked, if the goal does. '
         '`"expires_s": SECONDS` limits the wait; then the step fails, or with `"on_timeout": {"value": …}` has that '
         "answer, which must not mean yes. To undo all at a no, give the ask `failed_when` on its own answer: a pivot "
         "has no `when`. Use it only for what a person must decide after earlier steps have happened; what can be asked "

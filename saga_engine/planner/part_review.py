@@ -101,6 +101,8 @@ def _asked(plan: Plan, compiled: CompiledPlan, step: Step) -> dict[str, Any]:
     assert ask is not None
     options = list(ask.options) if isinstance(ask.options, tuple) else ask.options
     told: dict[str, Any] = {"step_id": step.step_id, "question": ask.question}
+    if ask.to is not None:
+        told["to"] = ask.to
     if options is not None:
         told["options"] = options
     elif ask.answer_schema is not None:

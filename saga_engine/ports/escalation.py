@@ -23,8 +23,9 @@ class Question:
     ``outlooks``: what follows from each answer, with its mark (``core.outlooks``).
     It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
     the first notification. For ``compensation``, ``steps`` are what a model proposes. For ``ask``, ``text`` is what the
-    step asks; if its answer is free, ``schema`` is what the value must fit. ``undo_call``: which call (``number``, from
-    0) of an undo of several calls (``of``) it is about. ``sealed``: payloads were left out, see ``outline``.
+    step asks, and ``to`` whom (empty: any operator); if its answer is free, ``schema`` is what the value must fit.
+    ``undo_call``: which call (``number``, from 0) of an undo of several calls (``of``) it is about. ``sealed``:
+    payloads were left out, see ``outline``.
     ``identity``: which of the sagas that ever had this id it is. Links carry it; ``to_dict`` does not.
     """
 
@@ -50,6 +51,7 @@ class Question:
     identity: str = ""
     called_ms: int | None = None
     outlooks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    to: str = ""
 
     @property
     def answerable(self) -> bool:
@@ -68,6 +70,7 @@ class Question:
             steps=None,
             text="",
             schema=None,
+            to="",
             outlooks={},
             sealed=True,
         )

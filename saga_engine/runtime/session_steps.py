@@ -157,12 +157,15 @@ class SessionSteps:
         schema: Mapping[str, Any] | None = None,
         expires_s: float | None = None,
         on_timeout: Mapping[str, Any] | None = None,
+        to: str | None = None,
     ) -> Any:
         """Ask a person, as an ``ask`` step of a plan does; returns the answer, who gave it and the note.
 
+        ``to``: who is asked, a name, a role or an address.
+
         Raises ``NeedsPerson`` until there is an answer: run the agent again with the same id then. Else as ``call``.
         """
-        body = {"question": question, "schema": schema, "expires_s": expires_s, "on_timeout": on_timeout}
+        body = {"question": question, "schema": schema, "expires_s": expires_s, "on_timeout": on_timeout, "to": to}
         record = builtin_record("ask", {**body, "options": None if options is None else list(options)})
         return await self._result(await self._placed(record), record)
 

@@ -139,6 +139,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             "options": listed(TEXT),
             "asked_ms": COUNT,
             "text": TEXT,
+            "to": TEXT,
             "params": or_null(ANY_OBJECT),
             "error": or_null(ANY_OBJECT),
         },

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from saga_engine.api.stops import stops
 from saga_engine.core.keys import identity_of
 from saga_engine.core.messages import decode_message
+from saga_engine.core.question_view import addressed
 from saga_engine.core.records import QuestionResolved, SagaStarted
 from saga_engine.errors import JournalUnreadable, SagaNotFound, SignatureInvalid
 from saga_engine.execution.governed import differences, found_in
@@ -85,11 +86,11 @@ def _worker(owner: str, report: bytes) -> dict[str, Any]:
 
 
 async def questions(
-    engine: Coordinator, *, limit: int = 100, cursor: str | None = None
+    engine: Coordinator, *, limit: int = 100, cursor: str | None = None, to: str | None = None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """The open questions of a page of sagas, each with its saga, the step and what stands; and the next page's cursor.
 
-    The most recently created sagas come first.
+    The most recently created sagas come first. With ``to`` only what plans ask of this name, role or address.
     """
     page = await engine.search(asks=True, limit=limit, cursor=cursor)
     found: list[dict[str, Any]] = []
@@ -101,7 +102,8 @@ async def questions(
         except JournalUnreadable as error:
             found.append({"saga_id": head.saga_id, "status": head.status, "error": error.to_dict()})
             continue
-        found += questions_of(body, waiting_messages=head.messages)
+        listed = questions_of(body, waiting_messages=head.messages)
+        found += [each for each in listed if to is None or addressed(each, to)]
     return found, page.cursor
 
 

@@ -170,13 +170,23 @@ async def masked(engine: Coordinator) -> dict[str, str]:
     return {name: rf"(?s)\A(?!.*{CARD}).+\Z" for name in VIEWS}
 
 
-FACTS = {each.__name__: each for each in (counted, no_stale_error, the_agents_exception, who_answered, masked)}
+async def whom_it_asks(engine: Coordinator) -> dict[str, str]:
+    """A question of a plan names its addressee."""
+    ask = {"question": "Shall we?", "options": ["yes", "no"], "to": "{$input.who}"}
+    await engine.run({"steps": [{"step_id": 1, "ask": ask}], "input": {"who": "Finance"}}, saga_id="s")
+    return {name: r"(?s)ask.*Finance" for name in VIEWS}
+
+
+FACTS = {
+    each.__name__: each for each in (counted, no_stale_error, the_agents_exception, who_answered, masked, whom_it_asks)
+}
 _ONE_LINE = "a list has one line for a saga, and says what it waits for"
 #: Pairs that cannot be, each with the reason.
 WITHOUT = {
     ("counted", "trace"): "a trace has the records, from which every count is made",
     ("who_answered", "list"): _ONE_LINE,
     ("who_answered", "console's list"): _ONE_LINE,
+    ("whom_it_asks", "console's list"): _ONE_LINE,
 }
 
 

@@ -11,7 +11,7 @@ from standardwebhooks import Webhook
 from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.hooks.chat import AppriseHook
-from saga_engine.hooks.config import KINDS, KindFilter, hooks_from
+from saga_engine.hooks.config import KINDS, QuestionFilter, hooks_from
 from saga_engine.hooks.log import LogHook
 from saga_engine.hooks.webhook import WebhookHook
 from saga_engine.ports import Escalation
@@ -71,7 +71,7 @@ def test_everything_that_can_be_said(tmp_path) -> None:
     log, webhook = escalation.hooks
     assert isinstance(log, LogHook)
     assert log.level == logging.ERROR
-    assert isinstance(webhook, KindFilter)
+    assert isinstance(webhook, QuestionFilter)
     assert isinstance(webhook.hook, WebhookHook)
     assert (webhook.kinds, webhook.hook.host, webhook.hook.timeout_s) == ({"approval"}, "example.com", 3.0)
     assert isinstance(escalation.further[0], AppriseHook)
@@ -105,7 +105,7 @@ async def test_a_hook_is_told_the_kinds_that_it_wants() -> None:
         told.append(question.kind)
 
     for kind in KINDS:
-        await KindFilter(hook, ["approval", "in-doubt"])(a_question(kind=kind))
+        await QuestionFilter(hook, ["approval", "in-doubt"])(a_question(kind=kind))
     assert sorted(told) == ["approval", "in-doubt"]
     assert set(KINDS) > set(OPTIONS)
 

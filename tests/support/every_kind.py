@@ -181,6 +181,7 @@ STEPS: list[dict[str, Any]] = [
         "step_id": "approve",
         "ask": {
             "question": "Charge {$output.step_amount}?",
+            "to": "finance of {$input.city}",
             "options": ["yes", "no"],
             "expires_s": 86400,
             "on_timeout": {"value": "no"},

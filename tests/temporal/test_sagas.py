@@ -190,12 +190,13 @@ async def test_a_person_answers(place: Place, outside: Outside) -> None:
 
 async def test_a_plan_asks(place: Place, outside: Outside) -> None:
     """A question of the plan waits in the workflow; its answer is checked against the schema and is the step's output."""
-    asks = {"step_id": 1, "ask": {"question": "How many?", "schema": {"type": "integer"}}}
+    asks = {"step_id": 1, "ask": {"question": "How many?", "schema": {"type": "integer"}, "to": "{$input.who}"}}
     late = {"ask": {"question": "Still?", "options": ["yes"], "expires_s": 1, "on_timeout": {"value": "yes"}}}
-    plan = {"steps": [asks, {"step_id": 2, **late}, step(3)]}
+    plan = {"steps": [asks, {"step_id": 2, **late}, step(3)], "input": {"who": "Finance"}}
     async with place.both(outside.tools) as coordinator:
         outcome = await coordinator.run(plan, saga_id=place.saga_id("ask"))
         assert outcome.status == "ESCALATED"
+        assert [each["to"] for each in (await coordinator.show(outcome.saga_id)).body["questions"]] == ["Finance"]
         with pytest.raises(DecisionRefused, match="does not fit"):
             await coordinator.resolve(outcome.saga_id, 1, "answer", output="two")
         await coordinator.resolve(outcome.saga_id, 1, "answer", output=2, by="ada", wait=False)

@@ -52,6 +52,7 @@ def escalated(state: State, record: r.StepEscalated) -> None:
         text=record.text,
         schema=record.schema,
         found=record.found,
+        to=record.to,
     )
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
 

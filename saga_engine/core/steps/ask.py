@@ -21,7 +21,7 @@ from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.errors import BindingUnresolved, DecisionRefused
-from saga_engine.plan.ask import ANSWER, MAX_QUESTION_CHARS, option_problem
+from saga_engine.plan.ask import ANSWER, MAX_QUESTION_CHARS, addressee_problem, option_problem
 from saga_engine.plan.value_schema import SchemaUnusable, ValueSchema
 from saga_engine.plan.values import cut, json_path, printable
 
@@ -31,11 +31,15 @@ KIND: Final = "ask"
 
 
 class _Asked(NamedTuple):
-    """The question with its bindings filled in; without ``options`` the answer is free, and fits ``schema``."""
+    """The question with its bindings filled in; without ``options`` the answer is free, and fits ``schema``.
+
+    ``to``: who is asked; empty for any operator.
+    """
 
     text: str
     options: Sequence[str]
     schema: dict[str, Any] | None
+    to: str
 
 
 def begin(state: State, index: int, now: int) -> r.AnyRecord:
@@ -58,12 +62,14 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
         expires_ms=None if expires_s is None else now + round(expires_s * 1000),
         text=asked.text,
         schema=None if asked.options else asked.schema or {"type": "string"},
+        to=asked.to,
     )
 
 
 def as_params(record: r.StepEscalated) -> dict[str, Any]:
     """What was asked, as the params of a call: another saga in which they are the same asks the same."""
-    return {"text": record.text, "options": record.options, "schema": record.schema}
+    whom = {"to": record.to} if record.to else {}
+    return {"text": record.text, "options": record.options, "schema": record.schema, **whom}
 
 
 def _asked(body: Mapping[str, Any]) -> _Asked:
@@ -73,18 +79,21 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         raise ValueError("the question is no text")
     if len(text) > MAX_QUESTION_CHARS:
         raise ValueError(f"the question has {len(text)} characters, but only {MAX_QUESTION_CHARS} are allowed")
+    to = body.get("to")
+    if to is not None and (problem := addressee_problem(to)):
+        raise ValueError(problem)
     options = body.get("options")
     if options is not None:
         problem = option_problem(options)
         if problem:
             raise ValueError(problem)
-        return _Asked(text, options, None)
+        return _Asked(text, options, None, to or "")
     schema = body.get("schema")
     if schema is not None:
         problem = ValueSchema(schema).problem()
         if problem:
             raise ValueError(f"the schema of the answer cannot be used: {problem}")
-    return _Asked(text, (), schema)
+    return _Asked(text, (), schema, to or "")
 
 
 def _failed(key: str, now: int, error: ErrorInfo) -> r.StepFailed:

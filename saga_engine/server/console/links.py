@@ -209,6 +209,7 @@ def _about(frame: Frame, link: Link, question: Mapping[str, Any] | None) -> list
         rows.append((words("link.step"), step if name in ("", step) else f"{step} · {name}"))
         rows.append((words("link.tool"), str(question["tool"])[:80] or None))
         rows.append((words("link.goal"), str(question.get("goal") or "")[:500] or None))
+        rows.append((words("link.to"), str(question.get("to") or "") or None))
         rows.append((words("question.expires"), moment(question.get("expires_ms"))))
     # For a screen reader: the page's heading is the question, and what is known about it has smaller headings.
     shown: list[Part] = [tag("h2", {"class": "hidden"}, words("link.about")), facts(*rows)]

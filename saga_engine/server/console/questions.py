@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from saga_engine.core.outlooks import THEN, then_words
 from saga_engine.server.console.frame import (
@@ -28,9 +29,15 @@ _MOST: Final = 30
 
 
 def questions_page(
-    frame: Frame, questions: Sequence[Mapping[str, Any]], *, unreadable: Sequence[str], more: bool, now_ms: int
+    frame: Frame,
+    questions: Sequence[Mapping[str, Any]],
+    *,
+    unreadable: Sequence[str],
+    more: bool,
+    now_ms: int,
+    to: str = "",
 ) -> Html:
-    """All open questions, the oldest first."""
+    """All open questions, the oldest first; with ``to`` those that plans ask of that name."""
     words = frame.words
     cards = [
         question_card(frame, question, saga_id=str(question["saga_id"]), listed=True, now_ms=now_ms)
@@ -41,11 +48,17 @@ def questions_page(
         words("nav.questions"),
         "questions",
         tag("h1", None, words("nav.questions"), " ", tag("span", {"class": "quiet number"}, len(questions))),
+        _only(words, to) if to else None,
         [tag("div", {"class": "said error"}, words("questions.unreadable", saga=each)) for each in unreadable],
         tag("div", {"class": "questions", "id": "questions"}, cards) if cards else empty(words, "questions.none"),
         tag("p", {"class": "quiet"}, words("questions.more")) if more else None,
         live="/v1/stream",
     )
+
+
+def _only(words: Words, to: str) -> Html:
+    every = tag("a", {"href": "/ui/questions"}, words("questions.of-all"))
+    return tag("p", {"class": "quiet", "id": "only"}, words("questions.only", to=to), " ", every)
 
 
 def question_card(
@@ -75,6 +88,7 @@ def question_card(
         if question["tool"] and question["tool"] != question.get("step_name")
         else None,
         tag("span", None, moment(question["asked_ms"])),
+        _whom(words, question, listed=listed),
         tag("span", {"class": "due"}, words("question.expires"), " ", moment(question["expires_ms"]))
         if question.get("expires_ms")
         else None,
@@ -93,6 +107,15 @@ def question_card(
         if "resolve" in frame.may
         else tag("p", {"class": "quiet"}, words("question.may-not")),
     )
+
+
+def _whom(words: Words, question: Mapping[str, Any], *, listed: bool) -> Html | None:
+    """Whom the plan asks; on the page of all questions, a link to those of the same addressee."""
+    to = str(question.get("to") or "")
+    if not to:
+        return None
+    named = tag("a", {"href": "/ui/questions?" + urlencode({"to": to})}, to) if listed else tag("b", None, to)
+    return tag("span", {"class": "whom"}, words("question.to"), " ", named)
 
 
 def known_facts(frame: Frame, question: Mapping[str, Any]) -> list[Part]:

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.stops import stops
 from saga_engine.errors import SettingInvalid, UndoRefused
+from saga_engine.plan.ask import MAX_TO_CHARS
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import acts, views
 from saga_engine.server.console.deciding import cancel_page, sign_in_page, stop_page, undo_page
@@ -109,10 +110,11 @@ class Pages(Handling):
     async def questions(self, request: Request) -> Response:
         """All open questions."""
         frame, engine, _ = await self.whole_frame(request)
-        found, cursor = await views.questions(engine, limit=_QUESTIONS)
+        to = request.query_params.get("to", "")[:MAX_TO_CHARS]
+        found, cursor = await views.questions(engine, limit=_QUESTIONS, to=to or None)
         asked = sorted((each for each in found if "question_id" in each), key=lambda each: each["asked_ms"])
         unreadable = [str(each["saga_id"]) for each in found if "question_id" not in each]
-        page = questions_page(frame, asked, unreadable=unreadable, more=cursor is not None, now_ms=_now_ms())
+        page = questions_page(frame, asked, unreadable=unreadable, more=cursor is not None, now_ms=_now_ms(), to=to)
         return self.answer(request, page)
 
     async def workers(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from saga_engine.api.stops import go, stop, stops
 from saga_engine.execution.stops import scope_of
+from saga_engine.plan.ask import MAX_TO_CHARS
 from saga_engine.server import views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
@@ -15,7 +16,8 @@ from saga_engine.server.schemas import CURSOR, ID, LIMIT, NOTE, is_a, made_of
 async def list_questions(incoming: Incoming) -> Answer:
     """The open questions."""
     query = incoming.query
-    found, cursor = await views.questions(incoming.engine, limit=query.get("limit", 100), cursor=query.get("cursor"))
+    page = {"limit": query.get("limit", 100), "cursor": query.get("cursor")}
+    found, cursor = await views.questions(incoming.engine, **page, to=query.get("to"))
     return Answer({"questions": found, "cursor": cursor})
 
 
@@ -62,6 +64,7 @@ async def lift(incoming: Incoming) -> Answer:
 
 
 _SCOPE: Final[dict[str, Any]] = {"tool": {"type": "string", "minLength": 1, "maxLength": 200}, "saga_id": ID}
+_TO: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": MAX_TO_CHARS}
 _ONE_AT_MOST: Final[dict[str, Any]] = {"not": {"required": ["tool", "saga_id"]}}
 OPERATIONS: Final = [
     Operation(
@@ -69,10 +72,10 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/questions",
         summary="List the open questions",
-        about="Of a page of sagas, the most recently created first.",
+        about="Of a page of sagas, the most recently created first; with `to` only what plans ask of that name.",
         scope="read",
         handle=list_questions,
-        query={"limit": {**LIMIT, "maximum": 200}, "cursor": CURSOR},
+        query={"limit": {**LIMIT, "maximum": 200}, "cursor": CURSOR, "to": _TO},
         answers={200: is_a("QuestionPage", "Questions.")},
         refusals=(422,),
     ),
