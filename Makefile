@@ -205,7 +205,7 @@ docs: venv ## build the documentation site into build/site, in English and Chine
 docs-diagrams: venv ## draw the state diagrams of docs/concepts.md and its twin anew
 	@$(BIN)/python tests/docs/diagrams.py
 
-docs-kills: venv ## count the cases of the kill tests into docs/guarantees.md
+docs-kills: venv ## count the cases of the kill tests into website/reference/evidence.md; then make docs-reference
 	@$(BIN)/python -m tests.docs.kills
 
 docs-reference: venv ## write the pages of docs/reference anew, from the code

@@ -1,4 +1,4 @@
-"""Counts the cases of the kill tests, by store, into the tables of ``docs/guarantees.md``: ``make docs-kills``.
+"""Counts the cases of the kill tests, by store, into the table of ``website/reference/evidence.md``: ``make docs-kills``.
 
 pytest collects the tests and runs none. A row of the table names files of ``tests/kill``, and has a cell for each store:
 how many cases it has in the short form, and with ``--long``.
@@ -14,9 +14,11 @@ from typing import Final
 
 import pytest
 
+from website import reference
+
 ROOT: Final = Path(__file__).parents[2]
 KILL: Final = ROOT / "tests" / "kill"
-PAGES: Final = [page for page in (ROOT / "docs" / f"guarantees{part}.md" for part in ("", ".zh")) if page.is_file()]
+PAGES: Final = [Path(reference.__file__).with_name("evidence.md")]
 #: The stores in the order of the columns, and what names each in the source of a test.
 STORES: Final = {
     "embedded": r"\bembedded\b|\bserver_url\b",

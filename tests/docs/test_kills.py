@@ -1,4 +1,4 @@
-"""The table of the kill tests in the guarantees: every file, every store, and with ``--long`` every count."""
+"""The table of the kill tests in the proofs: every file, every store, and with ``--long`` every count."""
 
 from __future__ import annotations
 

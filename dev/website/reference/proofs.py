@@ -1,4 +1,4 @@
-"""Which test proves which promise: the annex of ``docs/guarantees.md``, from ``proofs.toml``."""
+"""What proves the promises: the annex of ``docs/guarantees.md``, from ``proofs.toml`` and ``evidence.md``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dev.website.reference.markdown import head, table
 _ROOT: Final = Path(__file__).parents[3]
 _ROW: Final = re.compile(r"^\| ([WT]?\d+) \|", re.MULTILINE)
 _ABOUT: Final = """The tests that prove each promise of [guarantees](../guarantees.md), by its number. `W` are those of
-workers, `T` those in Temporal. `tests/promises` breaks each promise and sees that one of its tests fails."""
+workers, `T` those in Temporal. `tests/promises` breaks each promise and sees that one of its tests fails. Below the table stands what
+ran on which store, and what it measured."""
 
 
 def proofs() -> dict[str, list[str]]:
@@ -27,7 +28,14 @@ def page() -> str:
     if unknown := named.keys() ^ set(promises):
         raise KeyError(f"proofs.toml and docs/guarantees.md differ: {', '.join(sorted(unknown))}")
     rows = [(number, ", ".join(map(_named, named[number]))) for number in promises]
-    return "\n\n".join([head("Proofs", _ABOUT).strip(), table(("#", "proved by"), rows)]) + "\n"
+    tests = table(("#", "proved by"), rows).strip()
+    return "\n\n".join([head("Proofs", _ABOUT).strip(), "## The tests of each promise", tests, _evidence()]) + "\n"
+
+
+def _evidence() -> str:
+    """What ran where, and what it measured; ``make docs-kills`` writes the counts between the marks."""
+    text = Path(__file__).with_name("evidence.md").read_text(encoding="utf-8")
+    return re.sub(r"\n*<!-- [a-z]+ -->\n*", "\n\n", text).strip()
 
 
 def _named(test: str) -> str:
