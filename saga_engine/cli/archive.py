@@ -25,7 +25,7 @@ app = typer.Typer(
     cls=PlainGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Sagas that left the store for an archive (docs/retention.md).",
+    help="Sagas that left the store for an archive (docs/privacy.md).",
 )
 
 

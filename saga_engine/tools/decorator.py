@@ -255,53 +255,65 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a function a tool: ``@tool``, ``@tool(...)``, or ``tool(function, ...)``.
 
-    ``name``: letters, digits and ``_.-``, at most 64; by default the function's.
-    ``description``: by default the docstring.
-    ``effect``: ``read`` changes nothing and may be called again freely.
-    ``keyed``: the remote system honours the idempotency key; by default, if a parameter is named ``idempotency_key``.
+    ``name``: letters, digits and ``_.-``, at most 64. Default: the function's.
+    ``description``: for the planner: what the tool does. Default: the docstring.
+    ``use_when``, ``not_when``: when to choose it, and when to choose another.
+    ``returns``: a description of the output. Default: ``Returns:`` of the docstring.
+    ``effect``: ``"read"`` changes nothing and may be called again freely. Default: ``"write"``.
+    ``keyed``: the remote side honours the idempotency key; true if a parameter is named ``idempotency_key``. Default:
+    by signature.
     ``key_ttl_s``: seconds for which it remembers a key; ``None`` is for ever.
-    ``undo``, ``probe``: the tools that undo a call and that answer whether it happened (names or functions).
-    ``undo_params``: what the undo is called with, such as ``{"id": "$output.order_id"}``; ``undo_each``: a list, such
-    as ``"$output.items"``: it is called once for each item, which ``"$item"`` binds; ``undo_then``: the calls that
-    follow it: ``[{"tool": "cancel", "params": {"id": "$output.id"}}]``.
-    ``timeout_s``: seconds for one attempt. ``retry``: how often and how fast.
-    ``resource``: a key for what a call changes, ``"user:{user_id}"``, several of these, or a function of the params.
-    Calls with the same key run one at a time, across all processes. ``max_concurrency``: calls of this tool at once in
-    one process. ``rate``: ``"10/s"``, calls of this tool in all processes (per ``s``, ``min``, ``h`` or ``d``).
-    ``breaker``: ``True`` or a ``BreakerPolicy``; the engine pauses the tool after failures in a row.
-    ``dedupe_ttl_s``: seconds for which the engine keeps a call's result and gives it to identical calls of other sagas.
-    ``last_good_s``: seconds for which the last good result of a read may replace a call (a step's ``fallback``).
-    ``compensates``: a planner may use it in a semantic compensation.
+    ``undo``: the tool that undoes this one, by name or function.
+    ``undo_params``: what the undo is called with, where the names of its parameters are not those of the output or of
+    the call: ``{"id": "$output.order_id"}``. A whole text may bind: ``$output`` and ``$before`` (each with a path),
+    ``$params.NAME``, which is what the call itself got, or ``$key``. A text that only resembles a binding, such as
+    ``{{sku}}`` or ``$input.sku``, is refused.
+    ``undo_each``: a list, such as ``"$output.items"``: the undo is called once for each item, which ``"$item"`` and
+    ``"$index"`` bind in ``undo_params``.
+    ``undo_then``: calls that follow it, in order: ``[{"tool": "cancel", "params": {"id": "$output.id"}}]``, at most 8,
+    also with ``each``.
+    ``probe``: the tool that reports whether a call happened, by name or function.
     ``before``: the tool that reads what a call is about to change, a function or a name. The engine calls it before the
     call, with the call's params of the same names; its answer is the before-image, which the undo may bind as
     ``$before``. Before the undo the engine reads again, and asks an operator if somebody else changed the value.
     ``after``: ``"output"``: the call's own output is the new value, in the form of the read; by default it is read
     again.
-    ``absent``: which answers of the read mean that there was nothing yet: ``{"error_code": "not_found"}``,
-    ``{"null": True}`` or ``{"fields": {"exists": False}}``; ``undo_absent`` is then the undo, which removes what the
-    call created.
+    ``absent``: which answers of the read mean that there was nothing yet: ``{"error_code": "not_found"}``, ``{"null":
+    True}`` or ``{"fields": {"exists": False}}``.
+    ``undo_absent``: the undo in that case, which removes what the call created.
     ``sole_writer``: nothing but this tool and its undo changes the value, so that reading it settles a call in doubt.
-    ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
-    ``not_done``, ``unknown``: exceptions (classes, or names as text) and HTTP statuses that mean that the call was not
-    done, or that its outcome is unknown; docs/tools.md has the rule for all others.
-    ``raised``: what an exception means that is no statement of the tool. ``unknown`` (the default of a tool with a key
-    or a probe): the engine finds out; ``not-done``: what the tool's own module raises outright, not from another
-    exception nor while one is handled, says that the call was not done, and all others are unknown.
+    ``timeout_s``: seconds for one attempt. Default: ``30.0``.
+    ``retry``: a ``RetryPolicy``. Default: 4 attempts, 1 s to 30 s, jitter.
+    ``resource``: the keys of what a call touches: ``"user:{user_id}"``, several of these, or a function of the params.
+    ``max_concurrency``: concurrent calls of this tool in one process.
+    ``rate``: ``"10/s"``: calls of this tool in all processes, per ``s``, ``min``, ``h`` or ``d``.
+    ``breaker``: ``True`` or a ``BreakerPolicy(failures=3, open_s=30)``: pauses the tool after failures in a row.
+    Default: ``False``.
+    ``dedupe_ttl_s``: writes: seconds for which an identical call of another saga receives the result of this one.
+    ``last_good_s``: reads: seconds for which a step's ``fallback`` may use the last good result.
+    ``compensates``: a planner may use it in a semantic compensation. Default: ``False``.
+    ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo. Default: ``False``.
+    ``not_done``, ``unknown``: exceptions (classes, or names as text such as ``"shop.SoldOut"``) and HTTP statuses that
+    mean not done or unknown.
+    ``raised``: what an exception means that is no statement of the tool: ``"unknown"``, the engine finds out (the
+    default with a key or a probe); ``"not-done"``, what the tool's own module raises outright is its refusal, and only
+    the rest is unknown. Default: by key and probe.
     ``failed``: a function that decides whether a result is an error: for an error it returns a true value, a message, a
     dict with the fields of ``ToolError``, or a ``ToolError``.
-    ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts the saga's compensation, if the step's
-    undo needs no output and tolerates absence; ``ask``: the engine asks an operator.
+    ``on_doubt``: ``"undo"``: a call in doubt that nothing else can settle turns the saga around, if its rollback
+    cancels by ``$key`` (or looks first, after a before-image) and tolerates absence. Default: ``"ask"``.
     ``late_s``: seconds for which the engine waits for the thread of a plain function after its time-out, before it asks
-    an operator; by default ``timeout_s`` again, at least 30 seconds.
-    ``version``: change it when the meaning of the tool changes. A fork does not reuse results of another version, and a
-    running saga checks its params again.
-    ``semantic``: the role of the tool in semantic compensation: ``auto``, ``approve`` or ``never``. A tool that says
-    ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
-    ``input_schema``, ``output_schema``: JSON Schemas, if the signature cannot express them.
-    ``sensitive``: parameters whose values no view shows, as with ``Annotated[str, Sensitive]``.
+    an operator. Default: ``timeout_s``, at least 30.
+    ``semantic``: the tool's role in semantic compensation: ``"auto"``, ``"approve"`` or ``"never"``; ``None``: the
+    engine's default. A tool that says ``"auto"`` or ``"approve"`` and has no ``undo`` leaves its compensation to the
+    model.
+    ``version``: change it when the tool's meaning changes: a fork then reuses no result of the old version. A running
+    saga checks its params again.
+    ``input_schema``, ``output_schema``: JSON Schema (Draft 2020-12, or what its ``$schema`` names), if the signature
+    cannot express it. Default: by signature.
+    ``sensitive``: parameters whose values no view shows.
     ``redact``: fields of the output that never reach the journal, as dotted paths: ``("card.number", "items.*.ssn")``.
-    ``tags``: words for the search of tools. ``use_when``, ``not_when``, ``returns``: help for a model that chooses
-    tools.
+    ``tags``: words to select tools by.
 
     Raises ``ToolInvalid`` if the declaration contradicts itself.
     """

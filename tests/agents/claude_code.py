@@ -1,4 +1,4 @@
-"""Starts Claude Code with the configuration of docs/mcp-clients.md: ``python claude_code.py CLIENT TASK``."""
+"""Starts Claude Code with the configuration of docs/gateway.md: ``python claude_code.py CLIENT TASK``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts Qwen Code with the configuration of docs/mcp-clients.md: ``python qwen_code.py CLIENT TASK``."""
+"""Starts Qwen Code with the configuration of docs/gateway.md: ``python qwen_code.py CLIENT TASK``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from website import reference
+from dev.website import reference
 
 ROOT: Final = Path(__file__).parents[2]
 KILL: Final = ROOT / "tests" / "kill"

@@ -105,7 +105,7 @@ def test_a_translated_page_has_its_headings_and_links(tmp_path, monkeypatch) -> 
     monkeypatch.setattr(chinese, "file", lambda stem: catalog)
     monkeypatch.setattr(chinese.stage, "ROOT", tmp_path)
     text = chinese.twin("things", PAGE, page)
-    assert "# Things\n\n<!-- written from the code and `things.po`" in text
+    assert "# Things\n\n<!-- made from the code and `things.po`" in text
     assert "\n`thing` 同[工具](../tools.zh.md#防护)。\n" in text
     assert "| `a \\| b` | 无 |\n" in text
     assert "\n## 结束\n\n```text\nno words of the page\n```\n\n见 [x](#结束)。\n" in text

@@ -58,7 +58,7 @@ def test_every_command_exists(page: Path, line: str, tmp_path: Path, monkeypatch
 def test_every_code_is_explained(page: Path) -> None:
     """What looks like a code is one of ``errors.md``, or a name that the pages are known to use."""
     text = page.read_text(encoding="utf-8")
-    errors = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("errors.md", "call-errors.md"))
+    errors = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("errors.md", "reference/errors.md"))
     explained = {
         code for row in re.findall(r"^\| (`[^|]+) \|", errors, re.MULTILINE) for code in re.findall(r"`([^`]+)`", row)
     }

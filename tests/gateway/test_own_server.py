@@ -13,7 +13,7 @@ from tests.gateway.agents import about, agent, engine
 
 async def test_the_server_of_the_page_is_undone(tmp_path: Path) -> None:
     """Its bookings are undone, its refusal is no doubt, and the agent does not see the key."""
-    code, table = (block.body for block in blocks("py", "toml") if block.page.name == "own-mcp-servers.md")
+    code, table = (block.body for block in blocks("py", "toml") if block.page.name == "mcp.md" and "inn" in block.body)
     file = tmp_path / "inn.py"
     file.write_text(code)
     fields = tomllib.loads(table)["mcp"]["inn"]

@@ -40,18 +40,3 @@ def test_both_pages_show_the_same_runs() -> None:
     """The blocks of the Chinese page are those of the English one, those of the peers as well."""
     assert _blocks(PAGES[0]) == _blocks(PAGES[1])
     assert len(_blocks(PAGES[0])) == 5
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_measured_figures_are_those_of_the_page_of_performance(page: Path) -> None:
-    """Every figure of the table stands in the row of the same system there."""
-    performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| ([^|]+?) \| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert len(rows) == 10
-    for system, *figures in rows:
-        row = re.search(rf"^\| (?:\*\*)?{re.escape(system)}(?:\*\*)? \|(.*)$", performance, re.MULTILINE)
-        assert row is not None, system
-        steps, _, compensating, alone = [cell.strip() for cell in row[1].split("|")][:4]
-        assert figures == [steps, compensating, alone]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_type_hints
 
 import msgspec
 
 import saga_engine
-from dev.website.reference.markdown import WIDTH, code, head, prose, table
 from saga_engine.tools.options import ToolOptions
+from dev.website.reference.markdown import WIDTH, cell, code, head, marked, prose, table
+from dev.website.reference.settings_tables import meanings
 
 _ABOUT = """Every public name of `saga_engine`, with its signature and meaning. [Python](../python-api.md) shows how
 they are used together, in examples that the tests run. What stands here and there keeps its meaning
@@ -95,9 +97,12 @@ def _described(name: str) -> Iterator[str]:
         yield from _class(name, value)
         return
     yield _signature(name, value)
-    yield prose(value.__doc__)
-    if name == "tool":
-        yield _options()
+    parts = re.split(r"\n\s*\n", inspect.cleandoc(value.__doc__ or ""))
+    if name != "tool":
+        yield prose(value.__doc__)
+        return
+    yield prose("\n\n".join(part for part in parts if not part.startswith("``name``")))
+    yield _options()
 
 
 def _class(name: str, value: type) -> Iterator[str]:
@@ -239,5 +244,8 @@ def _params(params: Any) -> Iterator[str]:
 
 def _options() -> str:
     kinds = ToolOptions.__annotations__
-    rows = [(code(name), code(_bare(kind))) for name, kind in kinds.items()]
-    return "Its options, whose meaning is in [tools](../tools.md):\n\n" + table(("option", "type"), rows)
+    said = meanings(saga_engine.tool.__doc__, kinds)
+    if unsaid := kinds.keys() - said.keys():
+        raise ValueError(f"the docstring of tool does not say what these mean: {', '.join(sorted(unsaid))}")
+    rows = [(code(name), code(_bare(kind)), cell(marked(said[name]))) for name, kind in kinds.items()]
+    return "Its options:\n\n" + table(("option", "type", "meaning"), rows)

@@ -1,21 +1,26 @@
-"""The errors of the engine, as their classes have them."""
+"""The errors of the engine, as their classes have them, and the error codes of calls, from ``errors.toml``."""
 
 from __future__ import annotations
 
-from dev.website.reference.cli import errors_of_engine, example
-from dev.website.reference.markdown import cell, code, head, marked, table
+import tomllib
+from pathlib import Path
+from typing import Any
+
 from saga_engine import errors
 from saga_engine.cli import exit_codes
 from saga_engine.server.problems import status_of
+from dev.website.reference.cli import errors_of_engine, example
+from dev.website.reference.markdown import cell, code, head, marked, table, wrapped
 
 _ABOUT = """Every error that the engine raises on purpose: its stable code, its class in `saga_engine.errors`, its
 verdict, the exit code of a command that ends with it, and the HTTP status of a response of `saga serve` that carries
-it. [Errors](../errors.md) says what to do about each, and explains the error codes of calls, the reasons of a
-compensation and the questions to operators."""
+it; then the error codes of calls. [Errors](../errors.md) explains the verdicts, the reasons of a compensation and the
+questions to operators."""
 
 
 def page() -> str:
     """The page."""
+    said = texts()
     rows = []
     for kind in sorted(errors_of_engine(), key=lambda kind: kind.code):
         error = example(kind)
@@ -30,7 +35,19 @@ def page() -> str:
                 str(exit_codes.of_error(error)),
                 str(status_of(error)),
                 cell(marked(first)),
+                cell(said["todo"].pop(kind.code)),
             )
         )
-    columns = ("code", "class", "verdict", "exit code", "HTTP", "meaning")
-    return head("Error codes", _ABOUT) + "\n" + table(columns, rows)
+    if said["todo"]:
+        raise KeyError(f"errors.toml names what is no error: {', '.join(said['todo'])}")
+    columns = ("code", "class", "verdict", "exit code", "HTTP", "meaning", "what to do")
+    parts = [head("Error codes", _ABOUT).strip(), "## Errors of the engine", table(columns, rows).strip()]
+    parts.append("## Error codes of a call")
+    for group in said["calls"]:
+        parts += [wrapped(group["intro"]), table(("code", "meaning", "outcome"), group["rows"]).strip()]
+    return "\n\n".join(parts) + "\n"
+
+
+def texts() -> dict[str, Any]:
+    """What to do about each error (``todo``), and the groups of codes of ``calls``."""
+    return tomllib.loads(Path(__file__).with_name("errors.toml").read_text(encoding="utf-8"))

@@ -90,7 +90,7 @@ SECTIONS: Final[Mapping[str, tuple[str, list[Part]]]] = {
     "trace": ("[leaving fields out](../trace.md#leaving-fields-out)", [Part("## `[trace]`", TraceTable)]),
     "secrets": ("[secrets of plans](../plan-format.md#secrets)", [Part("## `[secrets]`", SecretsTable)]),
     "agents": ("[sessions](../sessions.md#guards-against-loops)", [Part("## `[agents]`", AgentGuards)]),
-    "retention": ("[retention](../retention.md)", [Part("## `[retention]`", RetentionTable)]),
+    "retention": ("[retention](../privacy.md#retention)", [Part("## `[retention]`", RetentionTable)]),
     "privacy": ("[privacy](../privacy.md)", [Part("## `[privacy]`", PrivacyTable)]),
 }
 
