@@ -12,9 +12,8 @@ from dev.website.reference.markdown import head, table
 _ROOT: Final = Path(__file__).parents[3]
 _ROW: Final = re.compile(r"^\| ([WT]?\d+) \|", re.MULTILINE)
 _ABOUT: Final = """The tests that prove each promise of [guarantees](../guarantees.md), by its number. `W` are those of
-workers, `T` those in Temporal. `tests/promises` breaks each promise and sees that one of its tests fails. Below the table
-stands what
-ran on which store, and what it measured."""
+workers, `T` those in Temporal. `tests/promises` breaks each promise and sees that one of its tests fails. Below the
+table stands what ran on which store, and what it measured."""
 
 
 def proofs() -> dict[str, list[str]]:
