@@ -11,9 +11,9 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 import saga_engine
-from saga_engine.tools.options import ToolOptions
 from dev.website.reference.markdown import WIDTH, cell, code, head, marked, prose, table
 from dev.website.reference.settings_tables import meanings
+from saga_engine.tools.options import ToolOptions
 
 _ABOUT = """Every public name of `saga_engine`, with its signature and meaning. [Python](../python-api.md) shows how
 they are used together, in examples that the tests run. What stands here and there keeps its meaning

@@ -6,11 +6,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from dev.website.reference.cli import errors_of_engine, example
+from dev.website.reference.markdown import cell, code, head, marked, table, wrapped
 from saga_engine import errors
 from saga_engine.cli import exit_codes
 from saga_engine.server.problems import status_of
-from dev.website.reference.cli import errors_of_engine, example
-from dev.website.reference.markdown import cell, code, head, marked, table, wrapped
 
 _ABOUT = """Every error that the engine raises on purpose: its stable code, its class in `saga_engine.errors`, its
 verdict, the exit code of a command that ends with it, and the HTTP status of a response of `saga serve` that carries
