@@ -141,18 +141,31 @@ class Machine:
         evolve(state, record)
         self._records.append(record)
 
+    def meaning(self, effect: AnyEffect, result: Result, now: int, dice: float) -> r.AnyRecord:
+        """What the outcome of a call or a probe means; nothing changes yet."""
+        return interpret(self.state, effect, result, now, dice)  # type: ignore[arg-type]
+
+    def meant(self, record: r.AnyRecord) -> None:
+        """The record of an outcome."""
+        evolve(self.state, record)
+        self._records.append(record)
+
     # --- what follows ----------------------------------------------------------------------------------------------
 
     def said(self) -> Ready:
         """What must be durable, without anything more that follows from it."""
         return Ready(self._records)
 
-    def ready(self, now: int, admits: Admits | None = None) -> Ready:
-        """Decide until nothing more follows; each round is evolved before the next."""
+    def ready(self, now: int, admits: Admits | None = None, first: Sequence[r.AnyRecord] | None = None) -> Ready:
+        """Decide until nothing more follows; each round is evolved before the next. ``first``: a round decided before.
+
+        If something raises while a round is decided, those before it stand, and this may be called again.
+        """
         state, records, capabilities = self.state, self._records, self.means.capabilities
         self.decided_at = now
         wanted: set[int] = set()
-        while found := decide(state, now, capabilities):
+        while found := first or decide(state, now, capabilities):
+            first = None
             if admits is not None and not admits(found):
                 break
             if state.plan.images and not (found := self._seen(found, now, wanted)):

@@ -444,6 +444,8 @@ class CompiledPlan:
     sensitive: dict[str, list[str]] = field(default_factory=dict)
     #: Whether some call has a read of before-images.
     images: bool = False
+    #: Whether something in it is computed: that may take long (``execution.computing``).
+    computes: bool = False
     #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
     secrets: tuple[str, ...] = ()
     #: The search terms of its tools, once they were needed, and of how many steps (``core.search_terms``).

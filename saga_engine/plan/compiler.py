@@ -156,6 +156,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive=sensitive,
         images=any(serving.before is not None for step in [*steps, *final] for serving in step.servings()),
+        computes=made.computes or (made.final is not None and made.final.computes),
         secrets=tuple(dict.fromkeys(secrets)),
     )
 

@@ -19,6 +19,7 @@ from saga_engine.plan.amounts import amount
 from saga_engine.plan.bindings import COMPUTE, FIRST, Template
 from saga_engine.plan.conditions import Condition, ConditionReader
 from saga_engine.plan.decimals import NotComputable, Number
+from saga_engine.plan.effort import spend
 from saga_engine.plan.limits import MAX_TEXT_CHARS
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut
@@ -106,6 +107,7 @@ class Run:
         outer = self._at
         try:
             for at, item in enumerate(items):
+                spend()
                 self._left -= 1
                 if self._left < 0:
                     raise NotComputable(f"it visits more than {MAX_VISITS} items")
@@ -137,6 +139,7 @@ class ComputeReader:
         self._problems = problems
         self._own = own
         self._left = MAX_OPERATIONS
+        binder.computes = True
         #: Everything that it binds, with the whole path in the plan.
         self.bound: list[Place] = []
 

@@ -124,6 +124,8 @@ class Draft:
     child: CompileChild | None = None
     #: How many levels below the first plan.
     level: int = 0
+    #: Whether a step computes something.
+    computes: bool = False
 
 
 #: From a draft, the body and the params of its ``saga`` step, the tools and the step's place to the plan of the child.
@@ -219,6 +221,7 @@ class _Drafter:
         step.failed_when = self._conditions(written.failed_when, step, (*path, "failed_when"), item=self._item)
         if written.each is not None and not written.builtin:
             self._made.each[index] = self._each(written.each, step, path)
+        self._made.computes |= self._binder.computes
         return step
 
     def _each(self, written: str | Each, step: CompiledStep, path: Path) -> EachDraft:

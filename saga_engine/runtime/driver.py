@@ -8,6 +8,7 @@ with the driver; the journal counts.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode_all
 from saga_engine.core.crash_loops import is_bare
+from saga_engine.core.decide import decide
 from saga_engine.core.effects import (
     Alert,
     AnyEffect,
@@ -37,8 +39,10 @@ from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward
 from saga_engine.errors import LeaseLost
+from saga_engine.execution.aside import aside
 from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.computing import TooMuch, briefly, computed
 from saga_engine.execution.observers import MaskedObservers, Observers
 from saga_engine.loggers import logger_of
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
@@ -230,7 +234,10 @@ class SagaDriver(Resting):
                 else:
                     if settled_at is None or settled_at < self.state.at:
                         settled_at = self._clock.now_after(self.state.saga_id, self.state.at)
-                    ready = self._ready_in_turn(settled_at) if self._trials.active else machine.ready(settled_at)
+                    if self.state.plan.computes:
+                        ready = await self._ready_aside(settled_at)
+                    else:
+                        ready = self._ready_in_turn(settled_at) if self._trials.active else machine.ready(settled_at)
                 records = ready.records
                 if records or consumed or self._kept:
                     self._kept = bool(lessons)
@@ -291,10 +298,20 @@ class SagaDriver(Resting):
         """The store's time; never before that of the saga's last record."""
         return self._clock.now_after(self.state.saga_id, self.state.at)
 
-    def _ready_in_turn(self, now: int) -> Ready:
+    async def _ready_aside(self, now: int) -> Ready:
+        """As ``Machine.ready``, of a plan that computes: a round that computes much is decided in a thread."""
+        state, capabilities, found = self.state, self._machine.means.capabilities, None
+        while True:
+            again = functools.partial(self._ready_in_turn, now, found)
+            try:
+                return briefly(again)
+            except TooMuch:
+                found = await aside(lambda: decide(state, now, capabilities))
+
+    def _ready_in_turn(self, now: int, first: Sequence[r.AnyRecord] | None = None) -> Ready:
         """As ``Machine.ready``, while something is held here that may end the process."""
         self._admitted = True
-        ready = self._machine.ready(now, self._admits)
+        ready = self._machine.ready(now, self._admits, first)
         if self._admitted and self._trials.active:
             self._trials.frees(self)
         return ready
@@ -471,7 +488,7 @@ class SagaDriver(Resting):
         for effect, result in outcomes:
             if isinstance(result, LeaseLost):
                 raise result
-            self._learn(effect, result)
+            await self._learn(effect, result)
 
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
@@ -510,8 +527,8 @@ class SagaDriver(Resting):
             self._here = False
         if self._unwritten is not None:  # a guard may have produced an outcome of it
             raise self._unwritten
-        if type(result) is not Done:
-            return self._learn(effect, result)
+        if type(result) is not Done or self.state.plan.computes:
+            return await self._learn(effect, result)
         now = self._clock.now_after(
             self.state.saga_id, self.state.at
         )  # as there, for each call: without a call of its own
@@ -544,13 +561,17 @@ class SagaDriver(Resting):
         defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
         return defect if type(effect) in _ASIDE else Unknown(defect)
 
-    def _learn(self, effect: AnyEffect, result: Result) -> int:
+    async def _learn(self, effect: AnyEffect, result: Result) -> int:
         """Record the outcome of an effect; returns when."""
         state = self.state
         now = self._clock.now_after(state.saga_id, state.at)
         if type(result) is not Done and type(effect) in _CALLS:
             tell_defect(state, effect, result)  # type: ignore[arg-type]
-        self._machine.learn(effect, result, now, random.random())
+        dice = random.random()
+        if state.plan.computes and type(effect) in _CALLS:  # (It may compute whether it has failed.)
+            self._machine.meant(await computed(lambda: self._machine.meaning(effect, result, now, dice)))
+        else:
+            self._machine.learn(effect, result, now, dice)
         return now
 
     async def _wait(self) -> None:

@@ -23,6 +23,7 @@ from saga_engine.core.keys import read_key
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, SecretMissing
 from saga_engine.execution.calls import scrub
+from saga_engine.execution.computing import computed
 from saga_engine.plan.compiled import CompiledRead
 from saga_engine.ports import Call, Tools
 from saga_engine.runtime.secret_scope import SecretScope
@@ -47,7 +48,7 @@ class ImageReader:
             return NotDone(ErrorInfo("image_unread", message, "restore the tool's 'before'", retryable=False), False)
         scope = SecretScope(state)
         try:
-            params = read.params.resolve(scope)
+            params = await computed(lambda: read.params.resolve(scope))
         except SecretMissing as error:
             return NotDone(ErrorInfo("secret_missing", error.message, error.hint))
         except BindingUnresolved as error:

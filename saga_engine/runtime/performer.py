@@ -21,6 +21,7 @@ from saga_engine.core.interpret import Advice
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
 from saga_engine.execution.calls import Lesson, call_of, misfit, scrub
+from saga_engine.execution.computing import computed
 from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.questions import abandonable, question_of, tell
 from saga_engine.plan.compiled import CompiledCall, CompiledFallback, CompiledPlan
@@ -71,6 +72,8 @@ class Performer:
         wanted: Callable[[], bool] | None = None,
     ) -> Coroutine[Any, Any, Outcome]:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
+        if state.plan.computes:
+            return self._computed_call(state, effect, waits, wanted)
         serving = state.serving(effect.step, effect.direction)
         template = serving.params
         call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit, waits=waits, wanted=wanted)
@@ -83,6 +86,29 @@ class Performer:
         params = template.resolve(StateScope(state))
         self._permit()
         return self._tools.call(serving.tool, params, call)
+
+    async def _computed_call(
+        self,
+        state: State,
+        effect: CallTool,
+        waits: Callable[[Call, bool], Awaitable[Outcome | None] | None] | None,
+        wanted: Callable[[], bool] | None,
+    ) -> Outcome:
+        """As ``call``, of a plan that computes: what its params compute may be done in a thread."""
+        serving, way = state.serving(effect.step, effect.direction), effect.direction
+        limit_s, permit = serving.timeout_s, self._permit
+        call = await computed(lambda: call_of(state, effect, way, limit_s, permit, waits=waits, wanted=wanted))
+        if serving.params.secrets:
+            if state.plan.images:
+                call = call._replace(around=self.images.around(state, effect))
+            return await self._call_with_secrets(state, serving, call)
+        params = await computed(lambda: serving.params.resolve(StateScope(state)))
+        if type(serving) is CompiledFallback and serving.way == "cached":
+            return await self._tools.last_good(serving.tool, params, serving.max_age_s, call)
+        if state.plan.images:
+            call = call._replace(around=self.images.around(state, effect))
+        self._permit()
+        return await self._tools.call(serving.tool, params, call)
 
     def perform(
         self,
@@ -106,14 +132,14 @@ class Performer:
     async def _call_with_secrets(self, state: State, serving: CompiledCall, call: Call) -> Outcome:
         scope, template = SecretScope(state), serving.params
         try:
-            params = template.resolve(scope)
+            params = await computed(lambda: template.resolve(scope))
         except SecretMissing as error:
             # Checked before the saga was taken over, so the variable was removed since; nothing has been called.
             return NotDone(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
         refused = misfit(serving.spec, params)
         if refused is not None:
             return refused
-        call = call._replace(masked=template.resolve(StateScope(state)))
+        call = call._replace(masked=await computed(lambda: template.resolve(StateScope(state))))
         self.lease.check()
         return scrub(await self._tools.call(serving.tool, params, call), scope.seen)
 
@@ -122,12 +148,12 @@ class Performer:
         serving = state.serving(effect.step, effect.direction)
         scope = SecretScope(state)
         try:
-            params = serving.params.resolve(scope)
+            params = await computed(lambda: serving.params.resolve(scope))
         except SecretMissing as error:
             return Unknown(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
         call = call_of(state, effect, "probe", serving.timeout_s, self._permit)
         if serving.params.secrets:
-            call = call._replace(masked=serving.params.resolve(StateScope(state)))
+            call = call._replace(masked=await computed(lambda: serving.params.resolve(StateScope(state))))
         self.lease.check()
         outcome = scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
         return await self.images.settle(state, effect, outcome) if state.plan.images else outcome
