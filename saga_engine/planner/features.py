@@ -250,6 +250,10 @@ def not_allowed(
             limited = name == "each" and name in safe
             limit = f" with {cut(step.tool, 80)}, which cannot be undone" if limited else ""
             yield _refused(name, f"step {step.key} uses '{path}'{limit}", json_path(("steps", index, path)))
+        late = None if step.wait is None else step.wait.on_late
+        if late is not None and "irreversible" not in may_use and not _tells(late.tool, catalog):
+            what = f"step {step.key} calls {cut(late.tool, 80)} for an event that comes too late, which is never undone"
+            yield _refused("irreversible", what, json_path(("steps", index, "wait", "on_late", "tool")))
     for index, step in enumerate(plan.finally_):
         for place, call in () if "finally" in may_use else _made(step):
             if not _tells(call.tool, catalog):

@@ -49,6 +49,7 @@ PAY = step("pay", "bank.transfer", {"amount": "$output.step_sum"}, kind="pivot")
 TELL = step("tell", "mail.send", {"to": "a@b.example", "text": "{$end.status}"})
 SURE = {"step_id": "sure", "ask": {"question": "Pay {$output.step_sum}?", "options": ["yes", "no"]}}
 PAID = {"tool": "bank.transfer", "params": {"amount": 5000}}
+LATE: dict[str, Any] = {"step_id": "w", "wait": {"event": "paid", "key": "o-7", "timeout_s": 9, "on_late": PAID}}
 #: One plan with every part that needs no leave.
 SAFE_PLAN = {
     "steps": [
@@ -89,6 +90,7 @@ async def test_safe_parts_need_no_leave() -> None:
         ({"steps": [GET, {**RESERVE, "fallback": [PAID]}]}, "$.steps[1].each", "each"),
         ({"steps": [GET, SUM, SURE]}, "$.steps[2].ask", "ask"),
         ({"steps": [GET, {"step_id": "w", "wait": {"event": "paid"}}]}, "$.steps[1].wait", "wait"),
+        ({"steps": [GET, LATE]}, "$.steps[1].wait.on_late.tool", "irreversible"),
         ({"steps": [GET, {"step_id": "w", "sleep": 5}]}, "$.steps[1].sleep", "sleep"),
         ({"steps": [{**GET, "on_error": "continue"}]}, "$.steps[0].on_error", "on_error"),
         ({"steps": [GET, {**RESERVE, "each": {"of": "$output.step_get.lines", "on_error": "collect"}}]}, "$.steps[1].each", "on_error"),
@@ -98,7 +100,7 @@ async def test_safe_parts_need_no_leave() -> None:
 async def test_the_rest_needs_leave(answer: dict[str, Any], path: str, name: str) -> None:
     """It goes back with the word that asks for leave; with leave it passes this rule, and so it is with each alone."""
     with pytest.raises(PlannerFailed) as failed:
-        await planned(answer, rounds=1)
+        await planned(answer, rounds=1, may_use=("wait",) if answer["steps"][-1] is LATE else ())
     found = [each for each in failed.value.context["problems"] if each["code"] == "feature-not-allowed"]
     assert [each["path"] for each in found] == [path]
     assert f'{{"needs": ["{name}"]}}' in found[0]["hint"]
@@ -107,7 +109,8 @@ async def test_the_rest_needs_leave(answer: dict[str, Any], path: str, name: str
         **answer,
         "steps": [{key: value for key, value in each.items() if value is not None} for each in answer["steps"]],
     }
-    assert [*not_allowed(load_plan(stripped), (name,), SHOP)] == []
+    allowed = (name, "wait") if answer["steps"][-1] is LATE else (name,)
+    assert [*not_allowed(load_plan(stripped), allowed, SHOP)] == []
 
 
 @pytest.mark.parametrize(
