@@ -7,13 +7,13 @@ words, computations with values, steps that may fail without consequence, and ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan import graph
 from saga_engine.plan.bindings import COMPUTE
 from saga_engine.plan.misuse import decided
-from saga_engine.plan.notices import notice_kind
+from saga_engine.plan.notices import names_hearer, notice_kind
 from saga_engine.plan.preview import brief
 from saga_engine.plan.values import cut
 from saga_engine.planner.compute_samples import computed_samples
@@ -241,6 +241,4 @@ def _notice(whole: CompiledStep) -> str:
 
 def _recipient(whole: CompiledStep) -> str:
     step = whole if whole.each is None else whole.each.item
-    names: Sequence[str] = ("to", "recipient", "recipients", "customer", "channel", "email", "phone", "user", "number")
-    found = next((step.params.raw[name] for name in names if name in step.params.raw), "")
-    return value_in_words(found)
+    return value_in_words(next((value for name, value in step.params.raw.items() if names_hearer(name)), ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from dev.benchmarks.eval_planner import load_cases
 from saga_engine.errors import PlannerFailed, PlannerNeeds
 from saga_engine.plan import compute, decimals
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.notices import notice_kind
+from saga_engine.plan.notices import is_notice, notice_kind
 from saga_engine.planner import features
 from saga_engine.planner.features import FEATURES, NEEDS, SAFE, not_allowed
 from saga_engine.planner.planning import Planning
@@ -205,12 +206,58 @@ def test_a_request_with_twenty_tools_is_small(mode: Any) -> None:
         ("bank.transfer", ["to", "text"], ""),
         ("mail.send", ["template_id"], ""),
         ("alarm.arm", ["zone"], ""),
+        ("enviar_correo", ["destinatario", "asunto", "cuerpo"], "mail"),
+        ("courriel.envoyer", ["destinataire", "contenu"], "mail"),
+        ("nachricht_senden", ["an", "inhalt"], "message"),
+        ("kunde.benachrichtigen", ["kunde", "nachricht"], "notice"),
+        ("notificar_cliente", ["cliente", "texto"], "notice"),
+        ("enviar_mensagem", ["para", "mensagem"], "message"),
+        ("inviaEmail", ["destinatario", "oggetto"], "mail"),
+        ("发送邮件", ["收件人", "正文"], "mail"),
+        ("メール送信", ["宛先", "件名"], "mail"),
+        ("通知_客户", ["客户", "内容"], "notice"),
+        ("메일보내기", ["받는사람", "내용"], "mail"),
+        ("删除邮件", ["主题"], ""),
+        ("nachricht_loeschen", ["betreff"], ""),
+        ("nachricht_löschen", ["betreff"], ""),
+        ("notificação.enviar", ["cliente", "conteúdo"], "notice"),
+        ("mensaje_borrar", ["asunto"], ""),
+        ("money.send", ["to", "note"], ""),
+        ("gift.send", ["to", "note", "amount"], ""),
+        ("alerts.close", ["note"], ""),
+        ("beitrag.einziehen", ["text"], ""),
     ],
 )
 def test_a_notice_is_known_by_its_words(name: str, fields: list[str], kind: str) -> None:
     """A tool that only tells somebody something has a word for it in its name, and a parameter for what is said."""
     spec = declare(name, closed([], **dict.fromkeys(fields, TEXT)))
     assert notice_kind(spec) == (kind or ("mail" if name == "mail.send" and fields == ["template_id"] else ""))
+
+
+@pytest.mark.parametrize(
+    ("description", "fields", "kind"),
+    [
+        ("Sends an e-mail to a customer.", ["to", "text"], "mail"),
+        ("Verschickt eine SMS an den Kunden.", ["kunde", "text"], "message"),
+        ("Envía un correo al cliente.", ["cliente", "texto"], "mail"),
+        ("Envoie un courriel au client.", ["client", "texte"], "mail"),
+        ("Envia uma notificação ao cliente.", ["cliente", "texto"], "notice"),
+        ("Invia un messaggio al cliente.", ["cliente", "testo"], "message"),
+        ("向客户发送短信。", ["客户", "内容"], "message"),
+        ("顧客にメールを送信します。", ["宛先", "本文"], "mail"),
+        ("Notifies the customer.", ["customer", "message"], "message"),
+        ("Books a room and sends a confirmation mail.", ["to", "text"], ""),
+        ("Sends an e-mail and deletes the account.", ["to", "text"], ""),
+        ("Sends money to a customer.", ["to", "text"], ""),
+        ("向客户退款并发送邮件。", ["客户", "内容"], ""),
+        ("Sends an e-mail to a customer.", ["to", "text", "amount"], ""),
+    ],
+)
+def test_a_description_names_a_notice_and_gives_no_leave(description: str, fields: list[str], kind: str) -> None:
+    """A review says what a description says, if that is all that it says; leave needs the words of the name."""
+    spec = replace(declare("contact", closed([], **dict.fromkeys(fields, TEXT))), description=description)
+    assert notice_kind(spec) == kind
+    assert not is_notice(spec)
 
 
 def test_every_part_of_the_table_is_one_thing() -> None:
