@@ -2,17 +2,12 @@
 
 An error's *verdict* says what its receiver can do about it:
 
-``fix``
-    the input is wrong; the same call will fail again until somebody changes it;
-``retry``
-    nothing is wrong with the input; the same call may succeed later, and nothing was lost;
-``resume``
-    a saga stands as its journal says; resume it once the cause is mended;
-``conflict``
-    somebody else holds what was asked for.
+- ``fix``: the input is wrong; the same call will fail again until somebody changes it;
+- ``retry``: nothing is wrong with the input; the same call may succeed later, and nothing was lost;
+- ``resume``: a saga stands as its journal says; resume it once the cause is mended;
+- ``conflict``: somebody else holds what was asked for.
 
-Codes are part of the public surface: a test compares them with ``docs/errors.md``.
-This module imports nothing of the engine.
+Codes are part of the public surface: a test compares them with ``docs/errors.md``. It imports nothing of the engine.
 """
 
 from __future__ import annotations
@@ -155,6 +150,12 @@ class ToolMissing(SagaError):
 
     code = "tool-missing"
     verdict = "resume"
+
+
+class ExtensionMissing(ToolMissing):
+    """A saga has a step of a package that is not installed here. The saga stays exactly as it is."""
+
+    code = "extension-missing"
 
 
 class ToolInvalid(SagaError):

@@ -92,6 +92,10 @@ class SyncSession:
         ask = functools.partial(self.session.ask, question, options=options, schema=schema)
         return self.run(lambda: ask(expires_s=expires_s, on_timeout=on_timeout, to=to))
 
+    def step(self, word: str, body: Any) -> Any:
+        """Run ``Session.step`` and wait for it."""
+        return self.run(lambda: self.session.step(word, body))
+
     def sleep(self, duration: float | str | None = None, *, until: str | None = None) -> None:
         """Run ``Session.sleep`` and wait for it."""
         self.run(lambda: self.session.sleep(duration, until=until))

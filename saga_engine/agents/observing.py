@@ -242,6 +242,7 @@ class ObservedSession(Session):
 
     ask = _needs_a_saga("ask")
     sleep = _needs_a_saga("sleep")
+    step = _needs_a_saga("step")
     wait_for = _needs_a_saga("wait_for")
     saga = _needs_a_saga("saga")
 

@@ -33,6 +33,8 @@ from saga_engine.plan.compiled import Serving
 Pool = dict[str, list[str]]
 #: How a step happened of which nothing came: nobody answered, or no event arrived.
 _IN_VAIN = ("expired", "timer")
+#: The words of the steps that may be in vain: what they wait for comes from outside.
+_FROM_OUTSIDE = ("ask", "wait")
 
 
 class Past:
@@ -67,7 +69,8 @@ class Past:
 
     def _in_vain(self, index: int) -> bool:
         effect = self._old.steps[index].effect
-        return isinstance(effect, Made) and effect.via in _IN_VAIN and self._old.plan.steps[index].builtin != "sleep"
+        word = self._old.plan.steps[index].builtin
+        return isinstance(effect, Made) and effect.via in _IN_VAIN and word in _FROM_OUTSIDE
 
     def _stands(self, index: int, to: str) -> bool:
         old, compiled, step = self._old, self._old.plan.steps[index], self._old.steps[index]

@@ -34,7 +34,7 @@ def load_started(started: SagaStarted) -> Plan:
     body = plan_of(started)
     if not isinstance(body, dict):  # a text would be read as a file
         raise JournalUnreadable("the journal's plan is not an object", hint="the store was changed by hand")
-    return load_json(body, session=started.session)
+    return load_json(body, session=started.session, recorded=True)
 
 
 def compile_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> CompiledPlan:

@@ -102,7 +102,7 @@ def compile_grown(
         return compile_draft(made)
 
     try:
-        return compile_source(source, compiled)
+        return compile_source(source, compiled, recorded=not fresh)
     except PlanInvalid as error:
         keys = [str(step.get("step_id")) if isinstance(step, Mapping) else "" for step in source["steps"]]
         raise PlanInvalid(_counted_from(error.problems, keys, first)) from error

@@ -398,9 +398,7 @@ class Binder:
         self._end = end
         self._complex: set[str] = set()
         self._count = 0
-        self.item = False
-        #: Whether a computation was compiled with it.
-        self.computes = False
+        self.item = self.computes = False  # ``computes``: whether a computation was compiled with it
 
     def template(self, raw: dict[str, Any], own: str, path: Path, *, item: bool = False) -> Template:
         """The template of ``raw``, which stands at ``path`` in the plan and belongs to the step with key ``own``.

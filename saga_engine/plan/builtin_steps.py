@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.plan import words
 from saga_engine.plan.ask import ask_output, check_ask
 from saga_engine.plan.child import OUTPUT
-from saga_engine.plan.sleep import check_sleep
 from saga_engine.plan.tool_spec import Effect, ToolSpec
 from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.wait import check_wait, wait_output
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 _Check = Callable[["Problems", Any, "Template", "Path"], None]
 
 #: What is wrong with the body of a step, by its word.
-_CHECKS: Final[Mapping[str, _Check]] = {"ask": check_ask, "sleep": check_sleep, "wait": check_wait}
+_CHECKS: Final[Mapping[str, _Check]] = {"ask": check_ask, "wait": check_wait}
 #: The schema of its output, if its body determines one.
 _OUTPUTS: Final[Mapping[str, Callable[[Any], dict[str, Any] | None]]] = {
     "ask": ask_output,
     "saga": lambda _: dict(OUTPUT),
-    "sleep": lambda _: {"type": "null"},
     "wait": wait_output,
 }
 #: The error code of a step that was in vain (``core.steps``), for ``"on_timeout": "continue"``.
@@ -43,14 +42,20 @@ def tolerated(word: str, body: Any) -> str:
 
 def builtin_spec(word: str, body: Any, *, undone: bool = False, late: bool = False) -> ToolSpec:
     """The declaration of a built-in step; ``undone``: it has a rollback; ``late``: its body had an ``on_late``."""
-    schema = _OUTPUTS[word]({**body, "on_late": True} if late else body) if word in _OUTPUTS else None
+    schema: Mapping[str, Any] | None = None
+    if word in _OUTPUTS:
+        schema = _OUTPUTS[word]({**body, "on_late": True} if late else body)
+    elif word not in words.BUILTINS and words.known(word):
+        schema = words.word(word).output
     effect: Effect = "write" if undone else "read"
     if schema is None:
         return ToolSpec(name=word, effect=effect)
-    return ToolSpec(name=word, effect=effect, output_schema=schema, check_output=ValueSchema(schema))
+    return ToolSpec(name=word, effect=effect, output_schema=dict(schema), check_output=ValueSchema(schema))
 
 
 def check_builtin(problems: Problems, word: str, params: Template, path: Path) -> None:
     """Add the problems of the built-in step at ``path`` that its bindings leave visible."""
     if word in _CHECKS:
         _CHECKS[word](problems, params.raw[word], params, (*path, word))
+    elif word not in words.BUILTINS:
+        words.check(problems, word, params, (*path, word))

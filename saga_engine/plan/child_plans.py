@@ -81,7 +81,7 @@ def compile_child(
         problems.add("saga-depth", (*path, "plan"), message, "give the inner steps to their parent")
         return None
     try:
-        plan = load_plan(dict(given))
+        plan = load_plan(dict(given), recorded=catalog is None)
     except PlanInvalid as error:
         _relay(problems, error.problems, (*path, "plan"))
         return None

@@ -12,16 +12,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from saga_engine.plan import limits
+from saga_engine.plan import limits, words
 from saga_engine.plan.effort import spend
-from saga_engine.plan.model_parts import Retry, Rollback, StepId, ToolName, UndoCall, UndoCalls, WaitSeconds
+from saga_engine.plan.model_parts import Retry, Rollback, StepId, ToolName, UndoCall, UndoCalls
 from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.step_bodies import Ask, Child, Late, Model, Seconds, Until, Values, Wait, finite, listed
+from saga_engine.plan.step_bodies import Ask, Child, Late, Model, Seconds, Values, Wait, finite, listed
 from saga_engine.plan.values import cut, digest_of_json, plain
 
 if TYPE_CHECKING:
@@ -95,19 +95,33 @@ class Each(Model, frozen=True):
     )
 
 
-#: The words of built-in steps: each is a field of a step, in place of ``tool``.
-BUILTINS: Final = ("ask", "compute", "saga", "sleep", "wait")
 #: Fields that belong to a call of a tool alone.
 OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback", "each")
 
 
 def _without_tool(schema: dict[str, Any]) -> None:
     schema["properties"]["tool"].pop("default", None)
-    schema["oneOf"] = [{"required": [word]} for word in ("tool", *BUILTINS)]
+    brought = {name: words.word(name) for name in words.shipped()}
+    schema["properties"] |= {name: {**word.schema, "description": word.about} for name, word in brought.items()}
+    schema["oneOf"] = [{"required": [word]} for word in ("tool", *words.BUILTINS, *brought)]
+    schema["additionalProperties"] = False
 
 
-class Step(Model, frozen=True, json_schema_extra=_without_tool):
+def _brought(name: str, info: ValidationInfo) -> str:
+    if not (info.context is RECORDED or words.known(name)):
+        raise PydanticCustomError("extra_forbidden", "Extra inputs are not permitted")
+    return name
+
+
+#: The context in which a step's word need not be known here: that of a plan that was checked when it was recorded.
+RECORDED: Final = {"recorded": True}
+
+
+class Step(Model, frozen=True, extra="allow", json_schema_extra=_without_tool):
     """One call of a tool, or a built-in step."""
+
+    #: The words that are brought (``words``), and their bodies.
+    __pydantic_extra__: dict[Annotated[str, AfterValidator(_brought)], Annotated[Any, AfterValidator(finite)]]
 
     step_id: StepId = Field(
         description="A whole number from 0, or a text of letters, digits, '_' and '-'; unique in the plan."
@@ -126,13 +140,6 @@ class Step(Model, frozen=True, json_schema_extra=_without_tool):
     )
     saga: Child | None = Field(
         None, description="In place of a tool: run another saga. Its outputs are the step's output."
-    )
-    sleep: WaitSeconds | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | Until | None = Field(
-        None,
-        description=(
-            "In place of a tool: let time pass. Seconds; a duration of ISO 8601, such as 'P1D' or 'PT90M'; "
-            "or an object with 'until'."
-        ),
     )
     wait: Wait | None = Field(None, description="In place of a tool: wait for an event from outside.")
     params: Values = Field(
@@ -218,7 +225,10 @@ class Step(Model, frozen=True, json_schema_extra=_without_tool):
     @property
     def builtin(self) -> str:
         """The word of a built-in step; empty for a call of a tool."""
-        return next((word for word in BUILTINS if getattr(self, word) is not None), "")
+        brought = self.__pydantic_extra__
+        if brought:
+            return next((word for word, body in brought.items() if body is not None), "")
+        return next((word for word in words.BUILTINS if getattr(self, word) is not None), "")
 
     @property
     def body(self) -> Any:
@@ -291,7 +301,6 @@ _NESTED: dict[str, type[Model]] = {
     "fallback": Fallback,
     "ask": Ask,
     "saga": Child,
-    "sleep": Until,
     "wait": Wait,
     "each": Each,
 }
@@ -315,23 +324,26 @@ _EXPECTED = {
 _ANY_STEP = Step(step_id=0, tool="any")
 
 
-def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
+def load_plan(source: Plan | Source, *, session: bool = False, recorded: bool = False) -> Plan:
     """The plan from a dict, JSON text or bytes, or a file (a ``str`` is JSON if it starts with ``{``).
 
     Only the form is checked here; :func:`saga_engine.plan.checks.check_plan` checks the meaning. A ``session`` begins
-    without steps. Raises ``PlanInvalid`` with all problems of the form.
+    without steps. A ``recorded`` one was checked before: what brought its words need not be installed here. Raises
+    ``PlanInvalid`` with all problems of the form.
     """
-    return source if isinstance(source, Plan) else load_json(read_source(source), session=session)
+    return source if isinstance(source, Plan) else load_json(read_source(source), session=session, recorded=recorded)
 
 
-def load_json(data: dict[str, Any], *, session: bool = False) -> Plan:
-    """``load_plan`` of what has just been decoded from the JSON of a journal, whose bounds held when it was written."""
+def load_json(data: dict[str, Any], *, session: bool = False, recorded: bool = False) -> Plan:
+    """``load_plan`` of what has just been decoded, and whose bounds hold."""
     if session and data.get("steps") == []:
-        return load_json({**data, "steps": [{"step_id": 0, "tool": "any"}]}).model_copy(update={"steps": ()})
+        return load_json({**data, "steps": [{"step_id": 0, "tool": "any"}]}, recorded=recorded).model_copy(
+            update={"steps": ()}
+        )
     problems = Problems()
     last = data.get("finally")
     if isinstance(last, list) and len(last) <= limits.MAX_FINALLY:
-        made = [_step(step, ("finally", index), problems) for index, step in enumerate(last)]
+        made = [_step(step, ("finally", index), problems, recorded=recorded) for index, step in enumerate(last)]
         data = {**data, "finally": tuple(step for step in made if step is not None)}
     given = data.get("steps")
     steps: tuple[Step, ...] | None = None
@@ -340,7 +352,7 @@ def load_json(data: dict[str, Any], *, session: bool = False) -> Plan:
         problems.add("limit-steps", ("steps",), message, "split it into several sagas")
         steps = (_ANY_STEP,)
     elif isinstance(given, list) and given:
-        made = [_step(step, ("steps", index), problems) for index, step in enumerate(given)]
+        made = [_step(step, ("steps", index), problems, recorded=recorded) for index, step in enumerate(given)]
         steps = tuple(step for step in made if step is not None) or (_ANY_STEP,)
     plan = _validated(Plan, data if steps is None else {**data, "steps": steps}, (), problems)
     if plan is None or problems:
@@ -354,33 +366,43 @@ def form_of(word: str, body: Any, problems: Problems) -> dict[str, Any] | None:
     return None if made is None else plain(made.model_dump(exclude_unset=True))
 
 
-def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
+def _step(data: Any, path: ProblemPath, problems: Problems, *, recorded: bool = False) -> Step | None:
     """A step calls a tool, or is one built-in step; the fields of calls belong to calls."""
     spend()
     if isinstance(data, dict) and len(data) <= limits.MAX_FIELDS:
-        words = [word for word in ("tool", *BUILTINS) if data.get(word) is not None]
-        if not words and "tool" not in data:
-            hint = f"{Step.model_fields['tool'].description} A step without a tool has one of: {', '.join(BUILTINS)}"
+        bodies = bodies_of(data, recorded=recorded)
+        if not bodies and "tool" not in data:
+            known = ", ".join((*words.BUILTINS, *words.names()))
+            hint = f"{Step.model_fields['tool'].description} A step without a tool has one of: {known}"
             problems.add("field-missing", (*path, "tool"), "'tool' is missing", hint)
-        elif len(words) > 1:
-            message = f"a step has exactly one of {', '.join(words)}"
-            problems.add("builtin-invalid", (*path, words[1]), message, "make several steps of it")
-        elif words != ["tool"]:
-            allowed = ("rollback",) if words == ["wait"] else ()  # of the event that came
-            for field in [field for field in OF_CALLS if words and field in data and field not in allowed]:
-                message = f"'{field}' belongs to a call of a tool, and a step with '{words[0]}' makes none"
+        elif len(bodies) > 1:
+            message = f"a step has exactly one of {', '.join(bodies)}"
+            problems.add("builtin-invalid", (*path, bodies[1]), message, "make several steps of it")
+        elif bodies != ["tool"]:
+            allowed = ("rollback",) if bodies == ["wait"] else ()  # of the event that came
+            for field in [field for field in OF_CALLS if bodies and field in data and field not in allowed]:
+                message = f"'{field}' belongs to a call of a tool, and a step with '{bodies[0]}' makes none"
                 problems.add("builtin-invalid", (*path, field), message, "remove it")
         if isinstance(data.get("each"), dict):  # one of two forms: pydantic would report the faults of both
             data = {**data, "each": _validated(Each, data["each"], (*path, "each"), problems)}
-    return _validated(Step, data, path, problems)
+    return _validated(Step, data, path, problems, recorded=recorded)
 
 
-def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems) -> _M | None:
+def bodies_of(step: Mapping[str, Any], *, recorded: bool = False) -> list[str]:
+    """What a step has of which it may have one: ``tool``, and words. ``recorded``: unknown fields are words, too."""
+    found = [word for word in ("tool", *words.BUILTINS) if step.get(word) is not None]
+    others = [name for name in step if name not in Step.model_fields and step[name] is not None]
+    return found + [name for name in others if recorded or words.known(name)]
+
+
+def _validated(
+    kind: type[_M], data: Any, path: ProblemPath, problems: Problems, *, recorded: bool = False
+) -> _M | None:
     """One object of the format, or ``None`` and its problems."""
     if _oversized(data, path, problems):
         return None
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(data, context=RECORDED if recorded else None)
     except ValidationError as error:
         if problems.full():
             problems.skip(error.error_count())
@@ -478,7 +500,7 @@ def _add(kind: type[Model], path: ProblemPath, inner: ProblemPath, detail: Error
     for part in inner[:-1]:
         owner = _NESTED.get(str(part), owner)
     fields = {field.alias or name: field for name, field in owner.model_fields.items()}
-    names = list(fields)
+    names = [*fields, *(words.names() if owner is Step else ())]
     name = next((str(part) for part in reversed(inner) if part in fields), "")
     about = (fields[name].description or "") if name else ""
     given = detail.get("input")

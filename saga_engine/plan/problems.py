@@ -64,7 +64,6 @@ CODES = frozenset(
         "saga-invalid",
         "saga-template",
         "secret-not-allowed",
-        "sleep-invalid",
         "step-duplicate",
         "template-input",
         "template-task-id",

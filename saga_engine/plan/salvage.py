@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.limits import MAX_PROBLEMS, MAX_STEPS
-from saga_engine.plan.model import BUILTINS, OF_CALLS, Plan, Step, load_plan, other_name, oversized, place_of
+from saga_engine.plan.model import OF_CALLS, Plan, Step, bodies_of, load_plan, other_name, oversized, place_of
 from saga_engine.plan.parser import read_source
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load_checked(
         raise PlanInvalid(found) from None
 
 
-def compile_source(source: Source, compiled: Callable[[Plan], CompiledPlan]) -> CompiledPlan:
+def compile_source(source: Source, compiled: Callable[[Plan], CompiledPlan], *, recorded: bool = False) -> CompiledPlan:
     """Load a plan and compile it by ``compiled``. Raises ``PlanInvalid`` with the problems of the form and the rest."""
 
     def further(plan: Plan) -> list[Problem]:
@@ -64,7 +64,7 @@ def compile_source(source: Source, compiled: Callable[[Plan], CompiledPlan]) -> 
         return []
 
     try:
-        plan = load_plan(source)
+        plan = load_plan(source, recorded=recorded)
     except PlanInvalid as error:
         raise PlanInvalid(all_problems(error, source, further)) from error
     return compiled(plan)
@@ -114,7 +114,7 @@ def all_problems(error: PlanInvalid, source: Source, check: Callable[[Plan], lis
 
 def _one_body(step: dict[str, Any]) -> dict[str, Any] | None:
     """The step with one body, and without the fields that do not belong to it; None: it has none left."""
-    words = [word for word in ("tool", *BUILTINS) if step.get(word) is not None]
+    words = bodies_of(step)
     if not words:
         return None
     other = {*words[1:], *(OF_CALLS if words[0] != "tool" else ())} - ({"rollback"} if words[0] == "wait" else set())

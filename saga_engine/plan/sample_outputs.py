@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan import jsonpath, schema_types
+from saga_engine.plan import jsonpath, schema_types, words
 from saga_engine.plan.ask import sample_ask
 from saga_engine.plan.bindings import Place, Template
 from saga_engine.plan.compiled import (
@@ -263,7 +263,7 @@ def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> Comp
         return replace(step, params=_Unread(step.params, {"compute": output}))
     if step.builtin == "compute" and any(place.source == "output" for place in _places(step.params)):
         return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
-    if step.builtin in ("sleep", "wait"):
+    if step.builtin == "wait" or (step.builtin and step.builtin not in words.BUILTINS):
         params = _Unread(step.params, {step.builtin: _unbound(step.params.raw[step.builtin])})
         return replace(step, params=params, rollback=_rollback(step.rollback, unmade, unread=False))
     if step.builtin == "ask":

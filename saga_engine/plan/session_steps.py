@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from saga_engine.plan import words
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerated
 from saga_engine.plan.child import KIND as CHILD
@@ -66,6 +67,15 @@ def compile_call(
     )
 
 
+def require_brought(word: str) -> None:
+    """Refuse a word that no package here brings, and one that has a method of its own. Raises ``PlanInvalid``."""
+    if not words.known(word):
+        known = ", ".join(words.names()) or "none"
+        problems = Problems()
+        problems.add("field-unknown", (), f"no package here brings the word {cut(word, 64)}", f"words here: {known}")
+        problems.refuse()
+
+
 def builtin_body(word: str, body: Any) -> Any:
     """The body of a built-in step. Raises ``PlanInvalid``."""
     from saga_engine.plan.model import form_of
@@ -73,7 +83,7 @@ def builtin_body(word: str, body: Any) -> Any:
     if word == CHILD:
         body = {"input": {}, **body}
     problems = Problems()
-    written = body if word == "sleep" and not isinstance(body, dict) else form_of(word, body, problems)
+    written = form_of(word, body, problems) if word in words.BUILTINS else body
     if written is not None:
         check_builtin(problems, word, Template({word: written}, None, ()), ())
         if tolerated(word, written):

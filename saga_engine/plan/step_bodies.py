@@ -71,14 +71,6 @@ class Ask(Model, frozen=True):
     )
 
 
-class Until(Model, frozen=True):
-    """A moment."""
-
-    until: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
-        description="A date with a time and an offset, as in ISO 8601: '2026-12-01T09:00:00+01:00'. It may bind."
-    )
-
-
 class OtherOutput(Model, frozen=True):
     """The output of the step if no event comes in time."""
 

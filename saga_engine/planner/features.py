@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from saga_engine.errors import Problem
+from saga_engine.plan import words
 from saga_engine.plan.notices import is_notice
 from saga_engine.plan.values import cut, json_path
 
@@ -40,6 +41,12 @@ class Feature(NamedTuple):
     example: str
     limit: str = ""
     of_plan: bool = False
+
+
+def _feature(name: str) -> Feature:
+    """A word that is brought. Whatever its package says or leaves out, a model needs leave to use it."""
+    prompt = words.word(name).prompt or words.Prompt(f"steps with '{name}'", words.word(name).about, "{}")
+    return Feature((name,), prompt.short, prompt.about, prompt.example)
 
 
 _OPERATIONS: Final = (
@@ -155,14 +162,7 @@ FEATURES: Final[dict[str, Feature]] = {
         '{"event": "paid.bank", "key": "$input.order"}], "timeout_s": 86400}}, {"step_id": "order", "tool": '
         '"orders.create", "params": {"order": "$input.order", "paid_by": "$output.step_paid.event"}}]}',
     ),
-    "sleep": Feature(
-        ("sleep",),
-        "letting time pass",
-        '`"sleep": "PT90M"` (a duration of ISO 8601, or seconds), or `"sleep": {"until": '
-        '"2026-12-01T09:00:00+01:00"}`, in place of `tool`: time passes. Use it only where the goal asks for a delay.',
-        '{"steps": [{"step_id": 1, "tool": "orders.create", "params": {"order": "$input.order"}}, {"step_id": 2, '
-        '"sleep": "PT90M"}, {"step_id": 3, "tool": "stock.reserve", "params": {"order": "$output.step_1.id"}}]}',
-    ),
+    **{name: _feature(name) for name in words.names()},
 }
 #: What every model may use, as far as its ``limit`` says.
 SAFE: Final = ("compute", "when", "failed_when", "each", "finally")

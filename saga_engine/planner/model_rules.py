@@ -15,7 +15,7 @@ from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.guesses import INVENTED, Given, guesses
 from saga_engine.plan.lookalikes import Lookalike, find_lookalikes
 from saga_engine.plan.misuse import misuses
-from saga_engine.plan.model import BUILTINS, Step, load_plan
+from saga_engine.plan.model import Step, bodies_of, load_plan
 from saga_engine.plan.undo_rules import EARLY, undo_findings
 from saga_engine.plan.values import json_path
 from saga_engine.planner.features import SAFE, not_allowed
@@ -76,7 +76,7 @@ def _misused(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Problem]
     found = misuses(plan, offer)
     if not isinstance(request, ReplanRequest):
         return found
-    stood = {str(each.get("tool") or next((word for word in BUILTINS if word in each), "")) for each in request.left}
+    stood = {str(each.get("tool") or next(iter(bodies_of(each)), "")) for each in request.left}
     steps = {f"$.steps[{index}]" for index, step in enumerate(plan.steps) if (step.tool or step.builtin) in stood}
     return [each for each in found if (match := _STEP.match(each.path)) is None or match[0] not in steps]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.plan import graph
+from saga_engine.plan import graph, words
 from saga_engine.plan.bindings import COMPUTE
 from saga_engine.plan.misuse import decided
 from saga_engine.plan.notices import names_hearer, notice_kind
@@ -32,7 +32,8 @@ def part_facts(plan: Plan, compiled: CompiledPlan) -> dict[str, Any]:
     return {
         "calls": [call for step in plan.steps if step.tool for call in _calls(step)],
         "asks": [_asked(plan, compiled, step) for step in plan.steps if step.ask is not None],
-        "waits": [_waited(step) for step in plan.steps if step.wait is not None or step.sleep is not None],
+        "waits": [_waited(step) for step in plan.steps if step.wait is not None],
+        "brought": [_brought(step) for step in plan.steps if step.builtin and step.builtin not in words.BUILTINS],
         "lists": [_listed(step, compiled) for step in plan.steps if step.each is not None],
         "conditions": list(_conditions(plan)),
         "computed": _computed(plan, compiled),
@@ -161,13 +162,15 @@ def _bound_by(step: CompiledStep) -> set[str]:
     return found - {step.key}
 
 
+def _brought(step: Step) -> dict[str, Any]:
+    return {"step_id": step.step_id, "word": step.builtin, "does": words.told(step.builtin, step.body)}
+
+
 def _waited(step: Step) -> dict[str, Any]:
-    """The events, how long, and what follows without one; or the time that passes."""
+    """The events, how long, and what follows without one."""
     told: dict[str, Any] = {"step_id": step.step_id}
     wait = step.wait
-    if wait is None:
-        body = step.body
-        return {**told, "sleeps": body["until"] if isinstance(body, Mapping) else body}
+    assert wait is not None
     several = wait.first or wait.all_of
     events = several if several is not None else (wait,)
     told["events"] = [{"event": each.event, "key": "this saga" if each.key is None else each.key} for each in events]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.plan import words
 from saga_engine.plan.preview import brief
 from saga_engine.planner.features import FEATURES, plan_fields, told, told_others, usable
 from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
@@ -227,11 +228,9 @@ def answer_schema(*, dropping: bool = False, parts: Sequence[str] = ()) -> dict[
 
 def _step_schema(schema: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
     """A step with the fields of the parts of the format that a model may use."""
-    from saga_engine.plan.model import BUILTINS
-
     more = tuple(field for name in parts for field in FEATURES[name].fields if not FEATURES[name].of_plan)
     made = _chosen(schema, _KEPT["Step"] + more)
-    made["required"] = ["step_id"] if set(BUILTINS) & set(more) else ["step_id", "tool"]
+    made["required"] = ["step_id"] if {*words.BUILTINS, *words.names()} & set(more) else ["step_id", "tool"]
     if "irreversible" not in parts:
         kind = made["properties"]["kind"]
         made["properties"]["kind"] = {**kind, "enum": [each for each in kind["enum"] if each != "irreversible"]}

@@ -83,13 +83,10 @@ def _people(facts: Mapping[str, Any]) -> Iterator[Row]:
 
 def _waits(facts: Mapping[str, Any]) -> Iterator[Row]:
     for wait in facts.get("waits", ()):
-        if "sleeps" in wait:
-            until = wait["sleeps"]
-            how = f"{until:g} s" if isinstance(until, int | float) else str(until)
-            yield Row(_id(wait), "sleeps", how)
-            continue
         events = ", ".join(f"{each['event']} (key {each['key']})" for each in wait["events"])
         yield Row(_id(wait), "waits", f"for {events}; ends with {wait['ends_with']}; {wait['without_event']}")
+    for each in facts.get("brought", ()):
+        yield Row(_id(each), each["word"], each["does"])
     for call in facts.get("late", ()):
         made = f"{call['tool']} {_whole(call['params'])}"
         what = f"an event that comes too late is answered by {made}, which is never undone"

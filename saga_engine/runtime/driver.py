@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +65,13 @@ _ASIDE: Final = frozenset({Alert, AskPlanner})
 _CALLS: Final = frozenset({CallTool, Probe})
 #: How long notifications may still take when the process, or a session's agent, stops.
 ALERT_GRACE_S: Final = 5.0
+
+
+def _tell(noted: Iterable[asyncio.Future[None]]) -> None:
+    """Whoever waits for a note to be durable goes on."""
+    for written in noted:
+        if not written.done():
+            written.set_result(None)
 
 
 class SagaDriver(Resting):
@@ -244,9 +251,7 @@ class SagaDriver(Resting):
                     self._committed(records, await self._commit(ready, consumed))
                     for lesson in lessons:
                         await self._performer.learn(lesson)
-                    for written in noted:
-                        if not written.done():
-                            written.set_result(None)
+                    _tell(noted)
                     if self._observers and records:
                         await self._observers.tell(self.state, records)
                 if self._trials.active:

@@ -18,11 +18,13 @@ from saga_engine.core.records import AnyRecord
 from saga_engine.core.report import answers
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
+from saga_engine.core.steps import lacking
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, SagaNotFound, ToolMissing
 from saga_engine.execution.aside import aside, beside
 from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.execution.result import SagaResult
+from saga_engine.plan import words
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import printable
 from saga_engine.ports import Store
@@ -177,6 +179,8 @@ def _needed(state: State) -> set[str]:
 def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:
     if state.status in SAGA_FINAL:
         return
+    if not_brought := lacking(state):
+        raise words.missing(not_brought, saga_id=saga_id)
     missing = sorted(name for name in _needed(state) if catalog.spec(name) is None)
     if missing:
         known = ", ".join(catalog.names()) or "none"

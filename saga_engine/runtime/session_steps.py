@@ -16,7 +16,7 @@ from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child_plans import check_input, session_child
 from saga_engine.plan.model import Plan
 from saga_engine.plan.parser import Source, read_source
-from saga_engine.plan.session_steps import builtin_body
+from saga_engine.plan.session_steps import builtin_body, require_brought
 from saga_engine.plan.values import cut, plain
 from saga_engine.runtime.session_calls import call_record, with_late, with_undo, wrapped
 from saga_engine.tools.decorator import Tool
@@ -181,6 +181,14 @@ class SessionSteps:
         record = builtin_record("sleep", {"until": until} if duration is None else duration)
         await self._result(await self._placed(record), record)
 
+    async def step(self, word: str, body: Any) -> Any:
+        """A step whose word a package brings, as in a plan: ``step("sleep", "P1D")``. Returns its output.
+
+        Raises ``PlanInvalid`` for a word that no package here brings, or a body that is none; else as ``call``.
+        """
+        record = builtin_record(word, body, brought=True)
+        return await self._result(await self._placed(record), record)
+
     async def wait_for(
         self,
         event: str | None = None,
@@ -285,9 +293,11 @@ def child_record(body: Mapping[str, Any], catalog: ToolCatalog) -> r.CallAdded:
     )
 
 
-def builtin_record(word: str, body: Any) -> r.CallAdded:
+def builtin_record(word: str, body: Any, *, brought: bool = False) -> r.CallAdded:
     """The record of a built-in step, without its position. Raises ``PlanInvalid``, ``ValueNotJson``."""
     given = plain(body)
-    if isinstance(given, dict):
+    if brought:
+        require_brought(word)
+    elif isinstance(given, dict):
         given = {name: value for name, value in given.items() if value is not None}
     return r.CallAdded(at=0, step="0", tool="", params={word: builtin_body(word, given)}, builtin=word, read=True)

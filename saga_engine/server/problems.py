@@ -53,6 +53,7 @@ STATUS: Final[Mapping[str, int]] = {
     "session-diverged": 409,
     "session-ended": 409,
     "needs-person": 409,
+    "extension-missing": 409,
     "tool-missing": 409,
     "secret-missing": 409,
     "journal-conflict": 409,

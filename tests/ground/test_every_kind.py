@@ -19,10 +19,10 @@ from saga_engine.cli.history import Rows
 from saga_engine.cli.output import table
 from saga_engine.cli.render import whole_lines
 from saga_engine.core.effects import COMPENSATE
-from saga_engine.plan import model, model_parts, step_bodies
+from saga_engine.plan import model, model_parts, step_bodies, words
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.diagram import mermaid
-from saga_engine.plan.model import BUILTINS, load_plan
+from saga_engine.plan.model import load_plan
 from saga_engine.plan.schema import plan_schema
 from saga_engine.planner.features import FEATURES
 from saga_engine.server.app import create_app
@@ -71,12 +71,13 @@ def test_the_plan_uses_every_field_of_the_format() -> None:
     }
     found = list(used(PLAN))
     assert fields - {name for name, _ in found} == set()
-    assert set(BUILTINS) <= {name for name, _ in found}
+    written = {*words.BUILTINS, *words.names()}
+    assert written <= {name for name, _ in found}
     kinds = {kind for given in get_args(model.Step.model_fields["kind"].annotation) for kind in get_args(given)}
     assert kinds - {value for name, value in found if name == "kind"} == set()
     jsonschema_rs.validator_for(plan_schema()).validate(PLAN)
     # A model needs leave for every word but that of a child, which it never gets.
-    assert set(BUILTINS) - {name for feature in FEATURES.values() for name in feature.fields} == {"saga"}
+    assert written - {name for feature in FEATURES.values() for name in feature.fields} == {"saga"}
 
 
 async def test_what_is_told_before_a_plan_runs() -> None:

@@ -145,8 +145,8 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     ("kind-contradiction", [{**PIVOT, **undo(1)}], "$.steps[0].kind"),
     ("kind-contradiction", [PIVOT, {**ANY, "kind": "retriable", **undo(1)}], "$.steps[1].kind"),
-    ("sleep-invalid", [{"sleep": "tomorrow"}], "$.steps[0].sleep"),
-    ("sleep-invalid", [{"sleep": {"until": "2026-12-01"}}], "$.steps[0].sleep"),
+    ("builtin-invalid", [{"sleep": "tomorrow"}], "$.steps[0].sleep"),
+    ("builtin-invalid", [{"sleep": {"until": "2026-12-01"}}], "$.steps[0].sleep"),
     ("wait-invalid", [{"wait": {"event": "paid", "schema": {"type": "txt"}}}], "$.steps[0].wait.schema"),
     (
         "binding-needs-default",

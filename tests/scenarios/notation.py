@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from saga_engine.plan.model import BUILTINS
+from saga_engine.plan.words import BUILTINS, known
 
 #: What an output line begins with.
 MARKS: Final = "|=?~+*<!"
@@ -95,7 +95,7 @@ def step(line: str) -> dict[str, Any]:
     """``ID TOOL param=value … / field=value …``; in place of the tool, the word of a built-in step."""
     read = words(line)
     name, tool = read.plain
-    if tool in BUILTINS:
+    if tool in BUILTINS or known(tool):
         return {"step_id": step_id(name), tool: read.pairs, **read.fields}
     return {"step_id": step_id(name), "tool": tool, "params": read.pairs, **read.fields}
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.core.steps import ask, child, compute, each, sleep, wait
+from saga_engine.core.steps import ask, brought, child, compute, each, wait
 from saga_engine.core.steps.conditional import not_wanted
+from saga_engine.plan import words
 from saga_engine.plan.child import KIND as CHILD
 
 _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
@@ -19,7 +20,6 @@ _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
     CHILD: child.begin,
     compute.KIND: compute.begin,
     each.KIND: each.begin,
-    sleep.KIND: sleep.begin,
     wait.KIND: wait.begin,
 }
 
@@ -31,4 +31,10 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord | None:
         record = not_wanted(state, index, now)
         if record is not None:
             return record
-    return _BEGIN[step.builtin](state, index, now) if step.builtin else None
+    return _BEGIN.get(step.builtin, brought.begin)(state, index, now) if step.builtin else None
+
+
+def lacking(state: State) -> list[str]:
+    """The words of a saga that this process does not have: what brings them is not installed."""
+    used = {step.builtin for step in state.plan.steps if step.builtin} - _BEGIN.keys()
+    return sorted(name for name in used if not words.known(name))

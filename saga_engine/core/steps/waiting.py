@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.core.steps import sleep, wait
-from saga_engine.core.waits import Wait
-
-#: What ends a wait at its due time, by the kind of the step.
-_DUE: Final[Mapping[str, Callable[[State, int, Wait, int], r.AnyRecord]]] = {
-    sleep.KIND: sleep.due,
-    wait.KIND: wait.due,
-}
+from saga_engine.core.steps import brought, wait
 
 
 def due_waits(state: State, now: int) -> Sequence[r.AnyRecord]:
     """The records that end the waits which are due."""
     return [
-        _DUE[state.plan.steps[index].builtin](state, index, open_wait, now)
+        (wait if state.plan.steps[index].builtin == wait.KIND else brought).due(state, index, open_wait, now)
         for index, open_wait in state.waits.items()
         if open_wait.due is not None and open_wait.due <= now
     ]
