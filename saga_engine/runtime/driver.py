@@ -251,7 +251,8 @@ class SagaDriver(Resting):
                     self._committed(records, await self._commit(ready, consumed))
                     for lesson in lessons:
                         await self._performer.learn(lesson)
-                    _tell(noted)
+                    if noted:
+                        _tell(noted)
                     if self._observers and records:
                         await self._observers.tell(self.state, records)
                 if self._trials.active:
