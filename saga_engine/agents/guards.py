@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from saga_engine.core.records import CallAdded
 from saga_engine.core.state import State
 from saga_engine.core.undo_by_call import undone_by
 from saga_engine.errors import CallFailed
-from saga_engine.plan.jsonpath import Mismatch, follow, scan
+from saga_engine.plan.costs import Costs, amount_in, dearer, is_amount, smaller, why_no_budget, why_no_costs
+from saga_engine.plan.limits import MAX_SECONDS
 from saga_engine.plan.values import digest
 from saga_engine.settings import Settings, SettingsFile, TableReader, observing
 
 _MOST: Final = 1_000_000_000
-_OUTPUT: Final = "$output"
+_NO_MORE: Final = "call nothing more: finish with what you have, and say what is missing"
+
+_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,16 @@ class AgentGuards:
 
     ``max_same_calls``: how many calls with the same tool and params may follow each other. A read counts only while its
     answer stays the same. ``max_calls``: how many calls an agent may make; a further one is refused, and nothing is
-    undone (``max_calls`` of ``[limits]`` undoes everything). ``max_cost``: how much the calls may cost together, by
-    unit: ``{ usd = 5.0, tokens = 200000 }``. ``costs``: what a call of a tool costs, by tool and unit: a number, or the
-    field of its output that says it: ``{ ask_model = { tokens = "$output.usage.total_tokens" } }``.
+    undone (``max_calls`` of ``[limits]`` undoes everything). ``max_time_s``: so many seconds after the session began a
+    further call is refused, and nothing is undone (``deadline_s`` undoes everything). ``max_cost``: how much the calls
+    may cost together, by unit: ``{ usd = 5.0, tokens = 200000 }``. ``costs``: what a call of a tool costs, by tool and
+    unit: a number, or the field of its output that says it: ``{ ask_model = { tokens = "$output.usage.total_tokens"
+    } }``. It is the option ``cost`` of the tool, so other budgets count it as well.
     """
 
     max_same_calls: int | None = None
     max_calls: int | None = None
+    max_time_s: float | None = None
     max_cost: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
 
@@ -49,34 +55,31 @@ class AgentGuards:
             value = counts[name] = reader.any(name)
             if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
                 reader.refuse(name, f"must be a whole number of at least 1, not {value!r}")
+        seconds = reader.any("max_time_s")
+        if seconds is not None and not (is_amount(seconds) and 0 < seconds <= MAX_SECONDS):
+            reader.refuse("max_time_s", f"must be a number of seconds up to {MAX_SECONDS:g}, not {seconds!r}")
         most = _table(reader, "max_cost", reader.any("max_cost"))
-        for unit, value in most.items():
-            if not _amount(value):
-                reader.refuse("max_cost", f"has {unit} = {value!r}, which is no amount", "write { usd = 5.0 }")
+        if why := why_no_budget(most):
+            reader.refuse("max_cost", f"is no budget: {why}", "write { usd = 5.0 }")
         costs = _table(reader, "costs", reader.any("costs"))
         for tool, given in costs.items():
-            for unit, value in _table(reader, "costs", given).items():
-                path = isinstance(value, str) and value.startswith(_OUTPUT) and scan(value[len(_OUTPUT) :]) is not None
-                if not path and not _amount(value):
-                    hint = 'write { search_web = { usd = 0.01 } }, or the field of the output: "$output.usage.tokens"'
-                    reader.refuse("costs", f"has {tool}.{unit} = {value!r}, which is no amount", hint)
+            if why := why_no_costs(_table(reader, "costs", given)):
+                hint = 'write { search_web = { usd = 0.01 } }, or the field of the output: "$output.usage.tokens"'
+                reader.refuse("costs", f"does not say what {tool} costs: {why}", hint)
         reader.end()
-        return cls(max_cost=most, costs=costs, **counts)
+        return cls(max_time_s=seconds, max_cost=most, costs=costs, **counts)
 
     def tightened(self, other: AgentGuards) -> AgentGuards:
         """The stricter of both, guard by guard; what a tool costs is the higher of two numbers, else as here."""
-        most = dict(self.max_cost)
-        for unit, value in other.max_cost.items():
-            most[unit] = min(value, most.get(unit, value))
         costs = {tool: dict(given) for tool, given in other.costs.items()}
         for tool, given in self.costs.items():
-            known = costs.setdefault(tool, {})
-            for unit, cost in given.items():
-                before = known.get(unit, cost)
-                numbers = isinstance(cost, int | float) and isinstance(before, int | float)
-                known[unit] = max(cost, before) if numbers else cost
+            costs[tool] = dearer(given, costs.get(tool, {}))
         return AgentGuards(
-            _least(self.max_same_calls, other.max_same_calls), _least(self.max_calls, other.max_calls), most, costs
+            _least(self.max_same_calls, other.max_same_calls),
+            _least(self.max_calls, other.max_calls),
+            _least(self.max_time_s, other.max_time_s),
+            smaller(self.max_cost, other.max_cost),
+            costs,
         )
 
 
@@ -128,11 +131,21 @@ def answers_of(state: State | None) -> Answers:
 class LoopGuard:
     """Looks at the calls of one session, one after the other.
 
-    ``repeats``: whether the next call is answered as another life of the agent recorded it.
+    ``repeats``: whether the next call is answered as another life of the agent recorded it. ``costs_of``: what a call
+    of a tool costs. ``now_ms``: the time, by the clock that dates records.
     """
 
-    def __init__(self, guards: AgentGuards, repeats: Callable[[CallAdded], bool]) -> None:
+    def __init__(
+        self,
+        guards: AgentGuards,
+        repeats: Callable[[CallAdded], bool],
+        costs_of: Callable[[str], Costs],
+        now_ms: Callable[[], int],
+    ) -> None:
         self._guards = guards
+        self._costs_of = costs_of
+        self._now_ms = now_ms
+        self._began_ms: int | None = None
         self._repeats = repeats
         self._row = ("", 0)
         self._spent: dict[str, float] = {}
@@ -149,6 +162,8 @@ class LoopGuard:
         A recorded call is not refused, nor one that takes back what stands: both are right whatever was spent.
         """
         try:
+            if self._guards.max_time_s is not None and self._began_ms is None:
+                self._began_ms = self._now_ms() if state is None else state.started_at
             self._guard(record, answers or answers_of(state), made)
         except CallFailed:
             if not (_takes_back(record, state) or self._repeats(record)):
@@ -167,11 +182,13 @@ class LoopGuard:
             said = f"it was called {times} times in a row with the same params{same}"
             raise _refused(name, "same_call", said, "use that answer, change the params, or do something else")
         if guards.max_calls is not None and len(made) >= guards.max_calls:
-            hint = "call nothing more: finish with what you have, and say what is missing"
-            raise _refused(name, "too_many_calls", f"all {guards.max_calls} calls are made", hint)
+            raise _refused(name, "too_many_calls", f"all {guards.max_calls} calls are made", _NO_MORE)
+        passed_s = 0.0 if self._began_ms is None else (self._now_ms() - self._began_ms) / 1000
+        if guards.max_time_s is not None and passed_s >= guards.max_time_s:
+            raise _refused(name, "time_spent", f"its {guards.max_time_s:g} s have passed", _NO_MORE)
         if guards.max_cost:
             self._count(answers, made)
-        for unit, cost in guards.costs.get(name, {}).items():
+        for unit, cost in (self._costs_of(name) if guards.max_cost else {}).items():
             most, spent = guards.max_cost.get(unit), self._spent.get(unit, 0.0)
             if most is not None and (spent >= most or (not isinstance(cost, str) and spent + cost > most)):
                 said = f"{spent:g} of {most:g} {unit} are spent"
@@ -185,11 +202,11 @@ class LoopGuard:
         """
         for place, key in enumerate(made):
             known = answers(key) or Answer(self._tools.get(place, ""))
-            for unit, value in self._guards.costs.get(known.tool, {}).items():
+            for unit, value in self._costs_of(known.tool).items():
                 if (place, unit) in self._counted or (isinstance(value, str) and not known.happened):
                     continue
                 self._counted.add((place, unit))
-                cost = _found(known.output, value) if isinstance(value, str) else float(value)
+                cost = amount_in(known.output, value) if isinstance(value, str) else float(value)
                 self._spent[unit] = self._spent.get(unit, 0.0) + cost
 
 
@@ -211,19 +228,6 @@ def _differ(answers: Answers, made: Sequence[str]) -> bool:
     return len(known) == 2 and digest([known[0].output]) != digest([known[1].output])
 
 
-def _found(output: Any, path: str) -> float:
-    """The amount in an output; 0 if there is none."""
-    try:
-        value = follow(output, scan(path[len(_OUTPUT) :]) or ())
-    except Mismatch:
-        return 0.0
-    return float(value) if _amount(value) else 0.0
-
-
-def _amount(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
-
-
 def _table(reader: TableReader, name: str, value: Any) -> dict[str, Any]:
     if value is None or value == {}:
         return {}
@@ -232,5 +236,5 @@ def _table(reader: TableReader, name: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def _least(one: _N | None, other: _N | None) -> _N | None:
     return other if one is None else one if other is None else min(one, other)

@@ -310,7 +310,11 @@ def observed_path(said: bool | None, found: Path | None) -> Path | None:
 
 @asynccontextmanager
 async def observed(
-    session: ObservedSession, guards: AgentGuards, bring: Callable[[Any], bool], tools: Iterable[Any]
+    session: ObservedSession,
+    guards: AgentGuards,
+    registry: ToolRegistry,
+    bring: Callable[[Any], bool],
+    tools: Iterable[Any],
 ) -> AsyncIterator[Session]:
     """The session for the duration of a block; an error that leaves it is written down and raised again."""
     session.adopt = bring
@@ -319,6 +323,8 @@ async def observed(
         guards,
         lambda record: session.taken_back(record.tool, record.params) is not None,
         session.answer,
+        costs_of=registry.costs_of,
+        now_ms=lambda: machine_clock.time_ns() // 1_000_000,
     )
     session.bring(*tools)
     file, name = session.file, session.saga_id

@@ -72,7 +72,7 @@ async def open_session(
     if path := observed_path(observe, host.agents.observes):
         seen = ObservedSession(name, host.tools, host.policy, host.store.guard_store(), path)
         try:
-            async with observed(seen, host.agents.guards, life.adopt, tools) as session:
+            async with observed(seen, host.agents.guards, host.tools, life.adopt, tools) as session:
                 yield session
         finally:
             life.end(over=True)
@@ -87,7 +87,11 @@ async def open_session(
     def made() -> AgentSession:
         session = AgentSession(name, host.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
         session.life, session.adopt, session.expanded = life, life.adopt, host.templates.expanded
-        session.watch = Watch(host.tools, host.agents.guards, session.repeats)
+        session.watch = Watch(
+            *(host.tools, host.agents.guards, session.repeats),
+            costs_of=host.tools.costs_of,
+            now_ms=host.supervisor.clock.now_ms,
+        )
         session.bring(*tools)
         return session
 

@@ -8,6 +8,7 @@ from saga_engine.agents.guards import NO_GUARDS, AgentGuards, Answers, LoopGuard
 from saga_engine.agents.undeclared import is_undeclared, note_undeclared, undeclared_calls
 from saga_engine.core.records import CallAdded
 from saga_engine.core.state import State
+from saga_engine.plan.costs import Costs
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.session_options import OnFailure
 
@@ -21,17 +22,21 @@ class Watch:
         guards: AgentGuards = NO_GUARDS,
         repeats: Callable[[CallAdded], bool] = lambda _record: False,
         answers: Answers | None = None,
+        *,
+        costs_of: Callable[[str], Costs] | None = None,
+        now_ms: Callable[[], int],
     ) -> None:
         """``repeats``: whether the next call is answered as it was recorded; a guard does not refuse that.
 
-        ``answers``: those of the calls, if no saga has them.
+        ``answers``: those of the calls, if no saga has them. ``costs_of``: what a call of a tool costs; None: as the
+        guards say. ``now_ms``: the clock.
         """
         self._answers = answers
         self._catalog = catalog
         #: The places of the calls that are meant to stay, and the keys of all calls by place.
         self._deliberate: set[int] = set()
         self._made: Sequence[str] = ()
-        self._loops = LoopGuard(guards, repeats)
+        self._loops = LoopGuard(guards, repeats, costs_of or (lambda name: guards.costs.get(name, {})), now_ms)
 
     def call(self, record: CallAdded, *, irreversible: bool, state: State | None, made: Sequence[str]) -> None:
         """A call is about to be made, after those with the keys ``made``; ``irreversible``: the program said so.

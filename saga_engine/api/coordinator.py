@@ -126,7 +126,14 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         clock = StoreClock()
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
-        self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s, stops_seen=store.stops_seen)
+        self._guards = GuardedTools(
+            *(tools, shared),
+            gate=gate,
+            clock=clock,
+            lease_s=lease_s,
+            stops_seen=store.stops_seen,
+            day_limit=lambda: self.supervisor.quota.day_cost(),  # noqa: PLW0108 - the supervisor comes later
+        )
         self._spans = None if spans is None else spans.of(shared, names=not is_sealed(store))
         #: The sagas that this process drives: the door of the runtime, for tests and for those who watch it.
         self.supervisor = Supervisor(

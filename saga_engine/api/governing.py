@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from saga_engine.execution.governed import Governed, governed
 from saga_engine.loggers import logger_of
+from saga_engine.plan.costs import Costs, dearer, why_no_costs
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.policy.rules import Policy, written
 from saga_engine.settings import Settings, SettingsFile, check_output_limit, load, operators_file
@@ -93,7 +94,18 @@ class Governing:
         for file in reversed(operators):
             if file.tables.get("tools"):
                 registry = apply_overrides(registry, file.tables["tools"], file.name, strict=False)
-        return registry
+        costs = {name: {"cost": cost} for name, cost in self.costs().items()}
+        return apply_overrides(registry, costs, "[agents.costs]", strict=False) if costs else registry
+
+    def costs(self) -> Mapping[str, Any]:
+        """What calls cost by tool, as ``[agents.costs]`` says; where several files do, the higher of two amounts."""
+        found: dict[str, Costs] = {}
+        for file in self.files:
+            said = file.tables.get("agents", {}).get("costs", {})
+            for tool, costs in said.items() if isinstance(said, Mapping) else ():
+                if not why_no_costs(costs):  # what is wrong is said where the whole table is read
+                    found[tool] = dearer(found.get(tool, {}), costs)
+        return found
 
     def registered(
         self,

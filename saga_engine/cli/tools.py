@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = (
     *("effect", "undo", "probe", "tolerates_absence", "compensates", "keyed", "key_ttl_s", "timeout_s", "retry"),
-    *("resource", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s"),
+    *("resource", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s", "cost"),
     *("semantic", "version", "tags"),
 )
 _TEXTS: Final = ("description", "use_when", "not_when", "returns")
@@ -185,6 +185,9 @@ def _guards(tool: AnyTool) -> str:
         parts.append(tool.rate)
     if tool.last_good_s is not None:
         parts.append(f"last good {tool.last_good_s:g} s")
+    if tool.cost:
+        costs = (unit if isinstance(cost, str) else f"{cost:g} {unit}" for unit, cost in tool.cost.items())
+        parts.append(f"costs {', '.join(costs)}")
     return " · ".join(parts)
 
 

@@ -52,6 +52,7 @@ _FORM: Final = frozenset(
         "timeout_s",
         "deadline_s",
         "max_tool_calls",
+        "max_cost",
         "on_failure",
         "on_error",
     }

@@ -58,6 +58,7 @@ def call_of(
         wanted,
         guard_wait_s=plan.guard_wait_s,
         suspect=state.in_flight.get((index, way)) == "intended",
+        max_cost=None if undone >= 0 or step.compensates is not None or _unbound(state) else plan.max_cost,
     )
 
 

@@ -44,7 +44,9 @@ _MOMENT_S, _MOMENT_PART = 0.1, 1 / 10
 _PART: Final = 1 / 8
 _SELDOM_S: Final = 30.0
 #: Codes of calls that failed before the tool was reached: they do not count for the breaker.
-_NOT_REACHED: Final = frozenset({"no_time_left", "params_invalid", "request_invalid", "secret_missing", "host_refused"})
+_NOT_REACHED: Final = frozenset(
+    {"no_time_left", "params_invalid", "request_invalid", "secret_missing", "host_refused", "budget_spent"}
+)
 
 
 def failed(outcome: Outcome) -> bool:

@@ -1,9 +1,9 @@
 """The tools of a process with their guards: implements ``ports.Tools`` around a registry.
 
-The order is policy, de-duplication, resources, breaker, bulkhead, rate, call: nothing is held while an operator is
-asked, a call that waits for a resource occupies no place, and no call waits for a paused tool. (Only the one trial call
-of a breaker is chosen last, so that a call which still has to wait does not use it up.) A guard without effect on a
-tool is omitted, and the chain of a tool is assembled once. A call that no guard delays takes a shorter path
+The order is policy, de-duplication, resources, breaker, bulkhead, rate, budget, call: nothing is held while an
+operator is asked, a call that waits for a resource occupies no place, and no call waits for a paused tool. (Only the
+one trial call of a breaker is chosen last, so that a call which still has to wait does not use it up.) A guard without
+effect on a tool is omitted, and the chain of a tool is assembled once. A call that no guard delays takes a shorter path
 (``_Lane``).
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import SagaError
 from saga_engine.guards.breakers import FRESH_S, Breaker, Breakers, Peek
+from saga_engine.guards.budgets import Budget, Budgets
 from saga_engine.guards.bulkhead import Bulkhead, places_of
 from saga_engine.guards.dedupe import CallIdentity, Deduplication, KeptResults, LastGood, call_digest
 from saga_engine.guards.locks import Queues, Resources
@@ -29,6 +30,7 @@ from saga_engine.tools.outcomes import bounded, describe
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
+    from saga_engine.guards.budgets import DayLimit
     from saga_engine.guards.waiting import Counts
     from saga_engine.plan.tool_spec import ToolSpec
     from saga_engine.ports import Call, Clock, GuardStore, SagaLookup, StopsSeen
@@ -79,6 +81,7 @@ class GuardedTools:
     ``lease_s``: how long a resource stays taken when its holder's process has died. ``breaker_fresh_s``: the maximum
     age of the view of the breakers; 0 reads it for each call. ``stops_seen``: what replies to
     appends tell of an operator's stops; without it ``stops_fresh_s`` is the maximum age of the view of them.
+    ``day_limit``: what all calls of the namespace may cost in a day.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class GuardedTools:
         breaker_fresh_s: float = FRESH_S,
         stops_seen: StopsSeen | None = None,
         stops_fresh_s: float | None = None,
+        day_limit: DayLimit | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -104,6 +108,7 @@ class GuardedTools:
         self._counting = Counting(store, self._chores)
         self._kept = KeptResults(store, store if sagas is None else sagas, registry, self._chores)
         self._breakers = Breakers(store, self._breaker_names, self._chores, breaker_fresh_s)
+        self._budgets = Budgets(store, clock, day_limit)
         self._stops = Stops(store, self._waiting, stops_seen, stops_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 
@@ -263,6 +268,7 @@ class GuardedTools:
             tool.rate,
             tool.dedupe_ttl_s,
             tool.last_good_s,
+            tool.cost,
         )
         return any(option is not None for option in options) or self._has_policy(tool)
 
@@ -271,7 +277,7 @@ class GuardedTools:
         if not self._is_guarded(tool):
             return _Prepared(tool, self._caller(tool), full)
         usual = self._chain(tool, full=False)
-        if any(each is not None for each in (tool.resource, tool.rate, tool.dedupe_ttl_s, tool.last_good_s)):
+        if any(each is not None for each in (tool.resource, tool.rate, tool.dedupe_ttl_s, tool.last_good_s, tool.cost)):
             return _Prepared(tool, usual, full)  # these ask the store about every call
         return _Prepared(tool, self._lane(tool, usual).call, full)
 
@@ -288,6 +294,8 @@ class GuardedTools:
         inner: Invocation = functools.partial(
             _permitted, self._clock, self._stops, counts, tool.name, self._caller(tool)
         )
+        if tool.cost:
+            inner = Budget(name, tool.cost, inner, self._budgets).call
         if tool.last_good_s is not None:
             inner = LastGood(name, tool.last_good_s, inner, self._kept).call
         if tool.breaker is not None:

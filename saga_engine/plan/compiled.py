@@ -423,6 +423,8 @@ class CompiledPlan:
     pivot: int | None = None
     deadline_s: float | None = None
     max_tool_calls: int | None = None
+    #: How much the calls may cost together, by unit.
+    max_cost: Mapping[str, float] = field(default_factory=dict)
     on_failure: OnFailure = "compensate"
     #: Calls in flight at a time; only the operator's limits set it.
     max_parallel: int = MAX_PARALLEL

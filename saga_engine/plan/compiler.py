@@ -148,6 +148,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         pivot=next((step.index for step in steps if step.kind == "pivot" and step.key not in made.dropped), None),
         deadline_s=plan.deadline_s,
         max_tool_calls=plan.max_tool_calls,
+        max_cost=plan.max_cost or {},
         on_failure=plan.on_failure,
         name=plan.name or "",
         tags=plan.tags,

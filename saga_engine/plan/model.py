@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from saga_engine.plan import limits, words
+from saga_engine.plan.costs import why_no_budget
 from saga_engine.plan.effort import spend
 from saga_engine.plan.model_parts import Retry, Rollback, StepId, ToolName, UndoCall, UndoCalls
 from saga_engine.plan.parser import read_source
@@ -46,6 +47,12 @@ def _one_or_list(schema: dict[str, Any]) -> None:
 def _word(value: str) -> str:
     if not (value.isprintable() and value == value.strip()):
         raise PydanticCustomError("tag", "a tag is a printable text without spaces at its ends")
+    return value
+
+
+def _budget(value: dict[str, float]) -> dict[str, float]:
+    if why := why_no_budget(value):
+        raise PydanticCustomError("budget", "{reason}", {"reason": why})
     return value
 
 
@@ -273,6 +280,9 @@ class Plan(Model, frozen=True):
     deadline_s: Seconds | None = Field(None, description="The longest time for the whole saga, in seconds.")
     max_tool_calls: Annotated[int, Field(ge=1, le=limits.MAX_CALLS)] | None = Field(
         None, description="The maximum number of tool calls of the saga, counting each attempt."
+    )
+    max_cost: Annotated[dict[str, float], AfterValidator(_budget)] | None = Field(
+        None, description="How much the saga's calls may cost together, by unit: {'usd': 5.0, 'tokens': 200000}."
     )
     on_failure: Literal["compensate", "pause", "replan"] = Field(
         "compensate",

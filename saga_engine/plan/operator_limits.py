@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
+from saga_engine.plan.costs import smaller, why_no_budget
 from saga_engine.plan.limits import (
     GUARD_WAIT_S,
     MAX_CALLS,
@@ -44,6 +45,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     calls of a session. ``max_parallel``: its calls in flight at a time. ``max_crashes``: after so many processes in a
     row that ended while they made one call, an operator is asked about it. ``guard_wait_s``: a step that a breaker, a
     rate or a bulkhead refuses waits so long, in seconds, before it fails; 0: an open breaker fails it at once.
+    ``max_cost``: how much its calls may cost together, by unit: ``{ usd = 5.0, tokens = 200000 }``; a step beyond that
+    fails.
     """
 
     deadline_s: float | None = None
@@ -52,6 +55,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_parallel: int = MAX_PARALLEL
     max_crashes: int = MAX_CRASHES
     guard_wait_s: float = GUARD_WAIT_S
+    max_cost: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
         for name, most in _WHOLE.items():
@@ -67,6 +71,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
                 raise SettingInvalid(
                     f"{name} of [limits] must be a number of seconds up to {MAX_SECONDS:g}, not {seconds!r}"
                 )
+        if why := why_no_budget(self.max_cost):
+            raise SettingInvalid(f"max_cost of [limits]: {why}", hint="write { usd = 5.0 }")
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], source: str) -> Limits:
@@ -87,6 +93,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             max_parallel=min(self.max_parallel, other.max_parallel),
             max_crashes=min(self.max_crashes, other.max_crashes),
             guard_wait_s=min(self.guard_wait_s, other.guard_wait_s),
+            max_cost=smaller(self.max_cost, other.max_cost),
         )
 
     def applied(self, plan: CompiledPlan) -> CompiledPlan:
@@ -99,6 +106,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             "max_parallel": parallel,
             "max_crashes": self.max_crashes,
             "guard_wait_s": self.guard_wait_s,
+            "max_cost": smaller(plan.max_cost, self.max_cost),
         }
         if all(getattr(plan, name) == value for name, value in changed.items()):
             return plan
@@ -114,6 +122,11 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             if asked is not None and most is not None and asked > most:
                 message = f"the plan asks for {asked:g}, but the operator allows {most:g}"
                 found.append(Problem("limit-tightened", f"$.{field}", message, f"the saga runs with {most:g}"))
+        for unit, asked in (plan.max_cost or {}).items():
+            most = self.max_cost.get(unit, asked)
+            if asked > most:
+                message = f"the plan asks for {asked:g} {unit}, but the operator allows {most:g}"
+                found.append(Problem("limit-tightened", "$.max_cost", message, f"the saga runs with {most:g}"))
         return found
 
     def check_steps(self, steps: int, first: int = 0) -> None:

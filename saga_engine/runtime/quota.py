@@ -11,6 +11,7 @@ is given twice, and none has to be given back.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import QuotaExceeded, StoreRefused, StoreUnavailable
 from saga_engine.execution.ids import exists
 from saga_engine.loggers import logger_of
+from saga_engine.plan.costs import smaller
 from saga_engine.ports import Document, Store
 from saga_engine.ports.machine_clock import machine_clock
 
@@ -40,7 +42,8 @@ _PAUSE_S: Final = 0.005
 class _Use(msgspec.Struct):
     """``pending``: sagas that are admitted, and since when (Unix ms). ``left``: steps, and when that was so.
 
-    ``servers``: what servers that run have declared, by owner.
+    ``servers``: what servers that run have declared, by owner; so ``day_costs``, and ``day_cost`` is what holds: how
+    much all calls may cost in a day, by unit.
     """
 
     live_sagas: int = 0
@@ -50,6 +53,8 @@ class _Use(msgspec.Struct):
     at_ms: int = 0
     writer: str = ""
     servers: dict[str, tuple[int, float]] = {}
+    day_cost: dict[str, float] = {}
+    day_costs: dict[str, dict[str, float]] = {}
 
     @property
     def limits(self) -> bool:
@@ -81,6 +86,8 @@ class Declared(NamedTuple):
     live_sagas: int
     steps_per_s: float
     servers: dict[str, tuple[int, float]]
+    day_cost: dict[str, float]
+    day_costs: dict[str, dict[str, float]]
 
 
 class Quota:
@@ -90,6 +97,8 @@ class Quota:
         self._store = store
         self._free_until_s = 0.0
         self._limited = False
+        self._day_until_s = 0.0
+        self._day_cost: Mapping[str, float] = {}
         self._turn: asyncio.Lock | None = None
 
     async def set(self, live_sagas: int, steps_per_s: float) -> None:
@@ -104,10 +113,13 @@ class Quota:
                 return
         raise _contended()
 
-    async def declare(self, owner: str, live_sagas: int, steps_per_s: float) -> Declared:
+    async def declare(
+        self, owner: str, live_sagas: int, steps_per_s: float, day_cost: Mapping[str, float] | None = None
+    ) -> Declared:
         """Let the smallest of these limits and those of other servers that run hold from now on; 0: any number.
 
-        ``owner``: the lease of the server that says so. Raises ``StoreUnavailable`` and ``StoreRefused``.
+        ``owner``: the lease of the server that says so. ``day_cost``: how much all calls of the namespace may cost in a
+        day, by unit. Raises ``StoreUnavailable`` and ``StoreRefused``.
         """
         work = self._store.work()
         for _ in range(_TRIES):
@@ -116,14 +128,33 @@ class Quota:
             servers = {name: said for name, said in use.servers.items() if alive.get(name, 0) > 0}
             servers[owner] = (live_sagas, steps_per_s)
             least = [min((said[at] for said in servers.values() if said[at]), default=0) for at in (0, 1)]
-            declared = Declared(int(least[0]), least[1], servers)
-            if (use.live_sagas, use.steps_per_s, use.servers) == declared:
+            costs = {name: said for name, said in use.day_costs.items() if alive.get(name, 0) > 0 and name != owner}
+            costs |= {owner: dict(day_cost)} if day_cost else {}
+            declared = Declared(int(least[0]), least[1], servers, functools.reduce(smaller, costs.values(), {}), costs)
+            if (use.live_sagas, use.steps_per_s, use.servers, use.day_cost, use.day_costs) == declared:
                 return declared
-            use.live_sagas, use.steps_per_s, use.servers = declared
+            use.live_sagas, use.steps_per_s, use.servers, use.day_cost, use.day_costs = declared
+            self._day_until_s = 0.0
             if await self._write(there, use):
                 self._free_until_s = 0.0
                 return declared
         raise _contended()
+
+    async def day_cost(self) -> Mapping[str, float]:
+        """How much all calls of the namespace may cost in a day, by unit; empty: nothing is limited.
+
+        Raises ``StoreUnavailable`` if a limit was known and cannot be read now.
+        """
+        now_s = machine_clock.monotonic()
+        if now_s >= self._day_until_s:
+            try:
+                self._day_cost = (await self._read())[1].day_cost
+            except StoreUnavailable as away:
+                if self._day_cost:
+                    raise
+                _log.warning("the budget of the day cannot be read, so calls are not counted now: %s", away.message)
+            self._day_until_s = now_s + _TRUST_S
+        return self._day_cost
 
     async def admit(self, saga_id: str, plan: bytes) -> None:
         """Take the place of a new saga, and its steps; one that exists takes nothing. Raises ``QuotaExceeded``."""

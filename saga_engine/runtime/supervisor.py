@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -274,7 +275,7 @@ class Supervisor:
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
 
-    def note_quota(self, stated: Sequence[float]) -> None:
+    def note_quota(self, stated: Sequence[Any]) -> None:
         """Have the lease record, from its next beginning on, which quota this process states."""
         self.governed = msgspec.structs.replace(self.governed or Governed(), quota=digest_of(stated))
 

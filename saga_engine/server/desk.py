@@ -65,7 +65,7 @@ class Desk:
         #: The limits of others of which the log has told.
         self._told: dict[Supervisor, Declared] = {}
         for supervisor, quota in self.quotas():
-            supervisor.note_quota([quota.live_sagas, quota.steps_per_s])
+            supervisor.note_quota([quota.live_sagas, quota.steps_per_s, *sorted(quota.max_cost_per_day.items())])
         #: Set when the server stops: it is not ready any more, and its streams end.
         self.draining = asyncio.Event()
 
@@ -150,16 +150,16 @@ class Desk:
         """Declare the quotas of the settings to all who work on their namespaces; the smallest of all servers holds."""
         for supervisor, quota in self.quotas():
             owner = (await supervisor.lease()).owner
-            held = await supervisor.quota.declare(owner, quota.live_sagas, quota.steps_per_s)
-            if (held.live_sagas, held.steps_per_s) != (quota.live_sagas, quota.steps_per_s) and held != self._told.get(
-                supervisor
-            ):
+            stated = (quota.live_sagas, quota.steps_per_s, dict(quota.max_cost_per_day))
+            held = await supervisor.quota.declare(owner, *stated)
+            holds = (held.live_sagas, held.steps_per_s, held.day_cost)
+            if holds != stated and held != self._told.get(supervisor):
                 self._told[supervisor] = held
                 _log.warning(
                     "another server of this namespace has a smaller quota, which holds: live_sagas = %d, steps_per_s ="
-                    " %g, and not %d and %g as stated here; declared by %s",
-                    *(held.live_sagas, held.steps_per_s, quota.live_sagas, quota.steps_per_s),
-                    ", ".join(sorted(held.servers.keys() - {owner})),
+                    " %g, max_cost_per_day = %s, and not %d, %g and %s as stated here; declared by %s",
+                    *(*holds, *stated),
+                    ", ".join(sorted((held.servers.keys() | held.day_costs.keys()) - {owner})),
                 )
 
     async def keep_limiting(self) -> None:

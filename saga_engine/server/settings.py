@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.plan.costs import why_no_budget
 from saga_engine.server.oidc_settings import OidcSettings, oidc_settings
 from saga_engine.server.signatures import SCHEMES, standard_key
 from saga_engine.settings import TableReader
@@ -24,12 +25,14 @@ _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 class Quota:
     """What a tenant may use; 0: any number. Settings that give neither say nothing of a quota: what is stored holds.
 
-    ``live_sagas``: sagas that have not ended. ``steps_per_s``: steps that are added to its sagas, for each second. Both
-    are counted in the store, for all processes together.
+    ``live_sagas``: sagas that have not ended. ``steps_per_s``: steps that are added to its sagas, for each second.
+    ``max_cost_per_day``: how much all calls may cost in a day (UTC), by unit: ``{ usd = 100 }``. All are counted in the
+    store, for all processes together.
     """
 
     live_sagas: int = 0
     steps_per_s: float = 0.0
+    max_cost_per_day: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +241,14 @@ def _tenant(name: str, body: Any, source: str) -> Tenant:
 
 def _quota(reader: TableReader) -> Quota | None:
     """The quota, if any of it is given: 0 lifts what was set before, and no word leaves it."""
-    said = {name: value for name in ("live_sagas", "steps_per_s") if (value := reader.any(name)) is not None}
+    names = ("live_sagas", "steps_per_s", "max_cost_per_day")
+    said = {name: value for name in names if (value := reader.any(name)) is not None}
     given = TableReader(reader.where, said)
-    quota = Quota(int(_number(given, "live_sagas", 0, 0, 1e9, whole=True)), _number(given, "steps_per_s", 0.0, 0, 1e9))
+    costs = given.any("max_cost_per_day", {})
+    if why := why_no_budget(costs):
+        reader.refuse("max_cost_per_day", f"is no budget: {why}", "write { usd = 100 }")
+    live = int(_number(given, "live_sagas", 0, 0, 1e9, whole=True))
+    quota = Quota(live, _number(given, "steps_per_s", 0.0, 0, 1e9), dict(costs))
     return quota if said else None
 
 

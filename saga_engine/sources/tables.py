@@ -24,7 +24,7 @@ class ToolTable:
 #: Options of every tool that may stand in such a table; ``before_absent`` is the option ``absent``.
 SHARED: Final = (
     *("description", "use_when", "not_when", "returns", "tags", "sensitive", "redact"),
-    *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
+    *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
     *("compensates", "semantic", "version", "retry", "breaker"),
     *("undo_params", "undo_each", "undo_then", "before", "after", "before_absent", "undo_absent", "sole_writer"),
 )
@@ -102,7 +102,7 @@ def shared_options(it: Fields, hidden: Sequence[str] = ()) -> dict[str, Any]:
         it.refuse("redact", "must be a list of paths", 'redact = ["card.number", "items.*.ssn"]')
     options["redact"] = redact
     for field in (
-        *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
+        *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
         *("compensates", "semantic", "version"),
     ):
         value = it.any(field)

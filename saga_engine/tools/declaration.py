@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from saga_engine.errors import ToolError, ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.bindings import Template
+from saga_engine.plan.costs import why_no_costs
 from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.lookalikes import own_lookalikes
 from saga_engine.plan.problems import Path, Problems
@@ -62,6 +63,8 @@ def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapp
     _refuse_bad_limits(name, options)
     _refuse_bad_breaker(name, options["breaker"])
     _refuse_bad_memory(name, options)
+    if options["cost"] is not None and (why := why_no_costs(options["cost"])):
+        refuse(name, f"cost: {why}", 'write cost={"usd": 0.01, "tokens": "$output.usage.total_tokens"}')
     _refuse_bad_texts(name, options)
     for option in ("compensates", "tolerates_absence", "sole_writer"):
         if not isinstance(options[option], bool):

@@ -41,6 +41,7 @@ class ToolOptions(TypedDict, total=False):
     breaker: bool | BreakerPolicy
     dedupe_ttl_s: float | None
     last_good_s: float | None
+    cost: Mapping[str, float | str] | None
     compensates: bool
     tolerates_absence: bool
     not_done: Iterable[Sign] | Sign
@@ -91,6 +92,7 @@ class PlainOptions:
     rate: str | None = None
     dedupe_ttl_s: float | None = None
     last_good_s: float | None = None
+    cost: Mapping[str, float | str] | None = None
     compensates: bool = False
     tolerates_absence: bool = False
     raised: Raised | None = None

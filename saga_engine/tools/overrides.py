@@ -24,7 +24,7 @@ _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
 #: Options that a glob brings only to the tools that may have them, by the effects of these.
 _BY_EFFECT: Final = {**KEPT_BY_EFFECT, "raised": "write"}
 #: Guards from the tool's author that ``false`` removes.
-_REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"})
+_REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"})
 
 
 class ToolChanges(TypedDict, total=False):
@@ -54,6 +54,8 @@ class ToolChanges(TypedDict, total=False):
     ``false``: none. Through a glob it reaches only tools that write.
     ``last_good_s``: seconds for which the last good result of a read may replace a call (a step's ``fallback``);
     ``false``: none. Through a glob it reaches only tools that read.
+    ``cost``: what a call costs, by unit: an amount, or the field of the output that says it:
+    ``{ usd = 0.01, tokens = "$output.usage.total_tokens" }``; ``false``: nothing.
     ``not_done``, ``unknown``: names of exceptions and HTTP statuses that mean that the call was not done, or that its
     outcome is unknown: ``["shop.SoldOut", 503]``.
     ``raised``: what an exception means that is no statement of the tool. With ``not-done`` one that its own module
@@ -86,6 +88,7 @@ class ToolChanges(TypedDict, total=False):
     breaker: bool | Mapping[str, Any]
     dedupe_ttl_s: float | Literal[False]
     last_good_s: float | Literal[False]
+    cost: Mapping[str, float | str] | Literal[False]
     compensates: bool
     tolerates_absence: bool
     not_done: list[str | int]

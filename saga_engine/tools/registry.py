@@ -20,6 +20,7 @@ from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.secrets import Allowed, secrets_of
 
 if TYPE_CHECKING:
+    from saga_engine.plan.costs import Costs
     from saga_engine.plan.tool_spec import ToolSpec
     from saga_engine.ports import Call
 
@@ -155,6 +156,11 @@ class ToolRegistry(ModelTools):
     def get(self, name: str) -> AnyTool | None:
         """The tool itself; ``None`` if there is none."""
         return self._tools.get(name)
+
+    def costs_of(self, name: str) -> Costs:
+        """What a call of a tool costs; nothing if there is no such tool."""
+        tool = self._tools.get(name)
+        return {} if tool is None or tool.cost is None else tool.cost
 
     def missing(self, name: str) -> ToolMissing:
         """The error for an unknown tool, with similar names."""

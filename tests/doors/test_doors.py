@@ -45,6 +45,10 @@ WITHOUT = {
     ("held by an open breaker", "CLI"): _BEFORE_THE_SAGA,
     ("no more sagas are live than the quota says", "CLI"): _OWN_STORE,
     ("no more sagas are live than the quota says", TEMPORAL): "a quota stands in the namespace of a store's sagas",
+    ("the calls of a day cost no more than the tenant's budget", "CLI"): _OWN_STORE,
+    ("the calls of a day cost no more than the tenant's budget", TEMPORAL): (
+        "a tenant is a namespace of a store's sagas"
+    ),
     ("what rules hold stands in the lease", TEMPORAL): "a worker of Temporal has no lease: its calls have heartbeats",
     **{(NETWORK, way): _NO_LISTENER for way in (*WAYS, TEMPORAL) if way not in ("HTTP", "gateway", "--engine")},
     (SCHEMAS, "gateway"): _NO_SCHEMA,
@@ -67,6 +71,7 @@ ELSEWHERE = {
     ("what a tool raises without a statement is a doubt and no failure", TEMPORAL): (
         "tests/engines/test_raised.py::test_no_door_takes_an_exception_for_a_refusal"
     ),
+    ("a saga's calls cost no more than its budget", TEMPORAL): f"{_THERE}test_a_saga_costs_no_more_than_its_budget",
     ("held by a stop", TEMPORAL): "tests/sagas/test_stops.py::test_where_no_append_tells_the_view_is_read",
     ("held by an open breaker", TEMPORAL): f"{_GUARDED}test_a_step_waits_for_a_breaker",
     ("undone by the registered undo", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
@@ -296,6 +301,31 @@ async def counted(way: str, folder: Path) -> None:
         assert [head.saga_id for head in await engine.list()] == ["live"]
     assert paid() == []
     assert "quota-exceeded" in told
+
+
+_COSTS = "[agents.costs]\npay = { usd = 1.0 }\n"
+
+
+@promise("a saga's calls cost no more than its budget")
+async def budgeted(way: str, folder: Path) -> None:
+    """A call beyond it is not made, and the caller learns what is spent and what to do."""
+    (folder / "saga.toml").write_text(f"[limits]\nmax_cost = {{ usd = 0.5 }}\n\n{_COSTS}")
+    async with opened() as engine:
+        told = await tried(way, engine, PARAMS)
+    assert paid() == []
+    assert "0 of 0.5 usd of this saga are spent" in told
+
+
+@promise("the calls of a day cost no more than the tenant's budget")
+async def budgeted_by_day(way: str, folder: Path) -> None:
+    """What a server declared for the namespace holds whatever makes the call."""
+    (folder / "saga.toml").write_text(_COSTS)
+    async with opened() as engine:
+        owner = (await engine.supervisor.lease()).owner
+        await engine.supervisor.quota.declare(owner, 0, 0.0, {"usd": 0.5})
+        told = await tried(way, engine, PARAMS)
+    assert paid() == []
+    assert "0 of 0.5 usd of today are spent" in told
 
 
 @promise("what rules hold stands in the lease")

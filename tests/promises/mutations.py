@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_barriers import OF_BARRIERS
+from tests.promises.mutations_of_budgets import OF_BUDGETS
 from tests.promises.mutations_of_calls import OF_CALLS
 from tests.promises.mutations_of_images import OF_IMAGES
 from tests.promises.mutations_of_privacy import OF_PRIVACY
@@ -32,4 +33,5 @@ MUTATIONS: list[Mutation] = [
     *OF_SERVER,
     *OF_IMAGES,
     *OF_PRIVACY,
+    *OF_BUDGETS,
 ]

@@ -139,6 +139,8 @@ def test_files_are_tightened_and_nonsense_is_refused() -> None:
     for table in (
         {"max_calls": 0},
         {"max_same_calls": True},
+        {"max_time_s": 0},
+        {"max_time_s": "long"},
         {"max_cost": 5},
         {"max_cost": {"usd": "much"}},
         {"costs": {"a": 1}},
@@ -189,6 +191,24 @@ async def test_what_was_recorded_is_never_refused() -> None:
                     await s.call(add, text="a")
                     raise LookupError
     assert LOG == ["pay 0", "pay 1", "pay 2", "pay 3", "add a"]
+
+
+@pytest.mark.virtual_time
+async def test_after_its_time_an_agent_may_still_finish() -> None:
+    """Unlike ``deadline_s``, after which everything is undone; another life has no more time than the first."""
+    for _ in range(2):
+        async with Coordinator.open("memory://time", TOOLS, settings=settings(max_time_s=60)) as engine:
+            with pytest.raises(LookupError):
+                async with engine.session("s", on_failure="keep") as s:
+                    await s.call(add, text="a")
+                    await s.call(add, text="b")
+                    await asyncio.sleep(61)
+                    with pytest.raises(CallFailed, match="its 60 s have passed") as refused:
+                        await s.call(add, text="c")
+                    assert refused.value.error_code == "time_spent"
+                    assert "finish with what you have" in str(refused.value.hint)
+                    raise LookupError
+    assert LOG == ["add a", "add b"]
 
 
 async def test_an_agent_may_always_take_its_own_call_back() -> None:

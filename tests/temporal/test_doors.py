@@ -55,6 +55,13 @@ async def test_a_secret_that_is_not_allowed_reaches_no_tool(place: Place, folder
     assert HUSH not in json.dumps(shop.ledger())
 
 
+async def test_a_saga_costs_no_more_than_its_budget(place: Place, folder: Path) -> None:
+    """A call beyond it is not made, and the caller learns what is spent."""
+    (folder / "saga.toml").write_text("[limits]\nmax_cost = { usd = 0.5 }\n\n[agents.costs]\npay = { usd = 1.0 }\n")
+    assert "0 of 0.5 usd of this saga are spent" in await told(place, pay(PARAMS))
+    assert shop.ledger() == []
+
+
 async def test_a_value_that_the_schema_refuses_reaches_no_tool(place: Place, folder: Path) -> None:
     """The caller learns which param it is."""
     assert "amount" in await told(place, pay({"amount": "five", "card": CARD}))
