@@ -291,8 +291,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     Default: ``False``.
     ``dedupe_ttl_s``: writes: seconds for which an identical call of another saga receives the result of this one.
     ``last_good_s``: reads: seconds for which a step's ``fallback`` may use the last good result.
-    ``cost``: what a call costs, by unit: ``{"usd": 0.01, "tokens": "$output.usage.total_tokens"}``, an amount or the
-    field of the output that says it; a budget (``max_cost``) counts it.
+    ``cost``: what a call costs, for budgets: amounts by unit, or fields of its output: ``{"usd": "$output.price"}``.
     ``compensates``: a planner may use it in a semantic compensation. Default: ``False``.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo. Default: ``False``.
     ``not_done``, ``unknown``: exceptions (classes, or names as text such as ``"shop.SoldOut"``) and HTTP statuses that
