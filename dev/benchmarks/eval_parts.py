@@ -8,7 +8,10 @@ The goals are in ``planner_prompts/evals/parts``, with the worlds in which a pla
 little money, a list is empty. What the world is afterwards decides, not the form of the plan, so any model can be
 scored. Every goal begins with the same setting; what a model needs beyond it is allowed when it says so. Without a
 model the recorded answers are played. *Other ways* are plans of which a step fails and that have such parts behind it.
-*Mischief* are plans that misuse a part: each is refused, or the review says what it does.
+*Mischief* are plans that misuse a part: each is refused, or the review says what it does. *Weak answers* are those of a
+model that does not understand: none becomes a plan that leaves a world as nobody wanted it.
+
+No recorded answer comes from a model: they were written for this evaluation, from the prompt alone.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from dev.benchmarks.parts_world import office
+from dev.benchmarks.parts_world import desk, office, tickets_in
 from saga_engine import Coordinator, SagaResult
 from saga_engine.errors import PlannerFailed, PlannerNeeds, SagaError
 from saga_engine.planner.models import ModelPlanner
@@ -61,33 +66,51 @@ def recorded() -> dict[str, Any]:
     return found
 
 
-def _open(tools: Sequence[Any], planner: Any) -> Any:
-    return Coordinator.open("memory://", tools, durability="relaxed", planner=planner, settings=None)
+def _open(tools: Sequence[Any], planner: Any, sources: Sequence[Any] = ()) -> Any:
+    options: dict[str, Any] = {"durability": "relaxed", "planner": planner, "settings": None, "on_escalation": ()}
+    return Coordinator.open("memory://", tools, sources=sources, **options)
 
 
 async def planned(goal: Mapping[str, Any], planner: Planner, settings: PlannerSettings) -> PlannedPlan:
     """The plan for a goal; what the model says that it needs is allowed once."""
     _, tools = office()
-    async with _open(tools, Planning(planner, settings)) as coordinator:
-        try:
-            return await coordinator.plan(goal["goal"], input=goal.get("input"))
-        except PlannerNeeds as needed:
-            return await coordinator.plan(goal["goal"], input=goal.get("input"), may_use=needed.needs)
+    with TemporaryDirectory() as folder:
+        sources = [desk(Path(folder), {})] if goal.get("tickets") else []
+        async with _open(tools, Planning(planner, settings), sources) as coordinator:
+            return await _planned(goal, coordinator)
+
+
+async def _planned(goal: Mapping[str, Any], coordinator: Coordinator) -> PlannedPlan:
+    try:
+        return await coordinator.plan(goal["goal"], input=goal.get("input"))
+    except PlannerNeeds as needed:
+        return await coordinator.plan(goal["goal"], input=goal.get("input"), may_use=needed.needs)
 
 
 async def ran(plan: Any, world: Mapping[str, Any], planner: Planner | None = None) -> list[str]:
     """What is wrong after a plan has run in a world."""
+    with TemporaryDirectory() as folder:
+        return await _ran(plan, world, planner, Path(folder))
+
+
+async def _ran(plan: Any, world: Mapping[str, Any], planner: Planner | None, folder: Path) -> list[str]:
     state, tools = office(world.get("set", {}))
-    async with _open(tools, planner) as coordinator:
-        if "event" in world:
-            name, key, payload = world["event"]
+    start, asked = deepcopy(state), list[str]()
+    sources = [desk(folder, world["tickets"])] if "tickets" in world else []
+    async with _open(tools, planner, sources) as coordinator:
+        for name, key, payload in world.get("events", ()):
             await coordinator.send_event(name, key, payload)
         done: SagaResult = await coordinator.run(plan)
         while done.status == "ESCALATED" and done.body["questions"] and "answer" in world:
             question = done.body["questions"][0]
-            done = await coordinator.resolve(done.saga_id, question["step_id"], world["answer"], by="somebody")
-    found = {**state, "status": done.status}
-    wants = {**{name: value for name, value in state.items() if name not in world["wants"]}, **world["wants"]}
+            asked.append(question.get("to", ""))
+            given = {"output": world["output"]} if "output" in world else {}
+            done = await coordinator.resolve(done.saga_id, question["step_id"], world["answer"], by="somebody", **given)
+    found = {**state, "status": done.status, "asked": asked}
+    if sources:
+        found["tickets"] = tickets_in(folder)
+        start["tickets"] = {each["title"]: each["priority"] for each in world["tickets"].values()}
+    wants = {**start, **world["wants"]}  # what nobody asked for is as it was
     return [
         f"{world.get('name', 'as usual')}: {name} is {found[name]!r}, not {wanted!r}"
         for name, wanted in wants.items()
@@ -115,7 +138,8 @@ async def other_way(each: Mapping[str, Any]) -> list[str]:
     """What is wrong after a plan whose first step fails, and for which a model names another way."""
     plan = {"goal": "a trip, and pay it", "on_failure": "replan", "steps": each["plan"]}
     then = [each["then"]] * 3 if "then" in each else []
-    world = {"set": {"full": ["Rome"]}, "answer": each.get("resolve", "yes"), "wants": each["wants"]}
+    world = {"set": {"full": ["Rome"], **each.get("set", {})}, "answer": each.get("resolve", "yes")}
+    world |= {"events": each.get("events", []), "wants": each["wants"]}
     return await ran(plan, world, ScriptedPlanner(each["answer"], *then, model="recorded:strong"))
 
 
@@ -123,7 +147,7 @@ async def mischief(each: Mapping[str, Any]) -> str:
     """What gets through unmentioned; empty: it is refused with its code, or the review says what it does."""
     _, tools = office()
     answer = {"steps": each["steps"], **({"finally": each["final"]} if "final" in each else {})}
-    settings = PlannerSettings(rounds=1, may_use=_ALL)
+    settings = PlannerSettings(rounds=1, may_use=tuple(each.get("may_use", _ALL)))
     async with _open(tools, Planning(ScriptedPlanner(answer), settings)) as coordinator:
         try:
             made = await coordinator.plan("Pay 5 to travel-1 if it is fine, and tell a@b.example")
@@ -137,20 +161,48 @@ async def mischief(each: Mapping[str, Any]) -> str:
     return "" if rows else f"the review does not say {text!r}"
 
 
+async def weak(each: Mapping[str, Any]) -> str:
+    """What harm the answers of a weak model do; empty: no plan, or one that is right or wholly undone in each world."""
+    goal = next(one for one in goals() if one["id"] == each["goal"])
+    try:
+        made = await planned(goal, ScriptedPlanner(*each["answers"], model="recorded:weak"), PlannerSettings())
+    except SagaError:
+        return ""
+    harm = []
+    for world in goal["worlds"]:
+        wrong = await ran(made.plan, world)
+        harm += wrong if wrong and await ran(made.plan, {**world, "wants": {"status": "COMPENSATED"}}) else []
+    return "; ".join(harm)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is wrong with each other way, with each piece of mischief, and with each weak answer; empty: nothing."""
+
+    ways: Mapping[str, str]
+    mischief: Mapping[str, str]
+    weak: Mapping[str, str]
+
+    def everything(self) -> dict[str, str]:
+        """All of them."""
+        return {**self.ways, **self.mischief, **self.weak}
+
+
 async def everything(
     only: str = "", planner: Callable[[], Planner] | None = None, settings: PlannerSettings | None = None
-) -> tuple[list[Result], dict[str, str], dict[str, str]]:
-    """All goals, other ways and mischief; with a planner the goals alone."""
+) -> tuple[list[Result], Told]:
+    """All goals, other ways, mischief and weak answers; with a planner the goals alone."""
     own = settings or PlannerSettings()
     results = [await (play(goal) if planner is None else score(goal, planner(), own)) for goal in goals(only)]
     if planner is not None:
-        return results, {}, {}
+        return results, Told({}, {}, {})
     told = recorded()
     ways = {each["id"]: "; ".join(await other_way(each)) for each in told["ways"]}
-    return results, ways, {each["id"]: await mischief(each) for each in told["mischief"]}
+    bad = {each["id"]: await mischief(each) for each in told["mischief"]}
+    return results, Told(ways, bad, {each["id"]: await weak(each) for each in told["weak"]})
 
 
-def figures(results: Sequence[Result], ways: Mapping[str, str], bad: Mapping[str, str]) -> dict[str, str]:
+def figures(results: Sequence[Result], told: Told) -> dict[str, str]:
     """The figures as docs/planner.md has them."""
     right = sum(not each.wrong for each in results)
     made = {
@@ -158,22 +210,25 @@ def figures(results: Sequence[Result], ways: Mapping[str, str], bad: Mapping[str
         "worlds that turn out otherwise": f"{sum(each.worlds for each in results if not each.wrong)} of "
         f"{sum(each.worlds for each in results)}",
     }
-    if ways:
-        made["other ways with other parts"] = f"{sum(not wrong for wrong in ways.values())} of {len(ways)}"
-    if bad:
-        made["mischief refused or told"] = f"{sum(not wrong for wrong in bad.values())} of {len(bad)}"
+    for name, found in (
+        ("other ways with other parts", told.ways),
+        ("mischief refused or told", told.mischief),
+        ("weak answers without harm", told.weak),
+    ):
+        if found:
+            made[name] = f"{sum(not wrong for wrong in found.values())} of {len(found)}"
     return made
 
 
-def report(results: Sequence[Result], ways: Mapping[str, str], bad: Mapping[str, str]) -> int:
+def report(results: Sequence[Result], told: Told) -> int:
     """Print what is wrong and the figures; 1 if anything is."""
     for each in results:
         print(f"{each.id:18} {each.rounds} rounds  {'; '.join(each.wrong) or 'ok'}")
-    for name, wrong in [*ways.items(), *bad.items()]:
+    for name, wrong in told.everything().items():
         print(f"{name:18} {wrong or 'ok'}")
-    for name, value in figures(results, ways, bad).items():
+    for name, value in figures(results, told).items():
         print(f"{name:32} {value}")
-    return int(any(each.wrong for each in results) or any(ways.values()) or any(bad.values()))
+    return int(any(each.wrong for each in results) or any(told.everything().values()))
 
 
 def main() -> int:

@@ -1,15 +1,20 @@
-"""A small office whose state a run leaves behind: calendar, prices, invoices, accounts, trips and mail.
+"""A small office whose state a run leaves behind: calendar, prices, invoices, accounts, trips, mail, and tickets.
 
-Its tools have what tools of today have: undos with params of their own, for each item, or from the value before.
+Its tools have what tools of today have: undos with params of their own, for each item, or from the value before. The
+tickets are those of an MCP server, which runs as a process of its own (``tickets_server``).
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
 from saga_engine import RetryPolicy, ToolError, tool
+from saga_engine.sources.mcp import McpServer
 
 _ONCE: Final = RetryPolicy(max_attempts=1)
 START: Final[dict[str, Any]] = {
@@ -25,6 +30,7 @@ START: Final[dict[str, Any]] = {
     "paid": {},
     "legs": [],
     "full": [],
+    "fare": 120.0,
     "mails": [],
 }
 
@@ -189,7 +195,7 @@ def _trips(state: dict[str, Any]) -> list[Any]:
             raise ToolError(f"no seat to {to}", error_code="full", retryable=False)
         legs = [f"to {to}", f"from {to}"]
         state["legs"] += legs
-        return {"legs": legs, "price": 120.0}
+        return {"legs": legs, "price": state["fare"]}
 
     @tool(name="trips.cancel_leg", tolerates_absence=True)
     async def trips_cancel_leg(leg: str) -> None:
@@ -198,3 +204,31 @@ def _trips(state: dict[str, Any]) -> list[Any]:
             state["legs"].remove(leg)
 
     return [trips_book, trips_cancel_leg]
+
+
+#: What the operator says of the server's tools.
+_TICKETS: Final[dict[str, Any]] = {
+    "list_tickets": {"effect": "read"},
+    "get_ticket": {"effect": "read"},
+    "open_ticket": {"undo": "close_ticket"},
+    "close_ticket": {"tolerates_absence": True},
+    "set_priority": {
+        "before": "get_ticket",
+        "undo": "set_priority",
+        "undo_params": {"ticket": "$params.ticket", "priority": "$before.priority"},
+    },
+}
+
+
+def desk(folder: Path, tickets: Mapping[str, Any]) -> McpServer:
+    """The server of the tickets, whose file is in this folder."""
+    file = folder / "tickets.json"
+    file.write_text(json.dumps(tickets), encoding="utf-8")
+    server = Path(__file__).with_name("tickets_server.py")
+    return McpServer("desk", command=[sys.executable, str(server), str(file)], tools=_TICKETS)
+
+
+def tickets_in(folder: Path) -> dict[str, str]:
+    """The priorities of the tickets, by their titles."""
+    found = json.loads((folder / "tickets.json").read_text(encoding="utf-8"))
+    return {each["title"]: each["priority"] for each in found.values()}
