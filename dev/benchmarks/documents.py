@@ -5,7 +5,7 @@ lies there; ``--from 'https://…/{repository}/{path}'`` takes those that are mi
 
 Counted for each document: its operations; how many are drafted; why others are left out; the request examples that the
 document's own schema accepts, and how many of them pass the drafted tool. ``--write`` puts the table into
-``docs/http-tools.md`` and its twin.
+``DOCUMENTS.md`` beside this file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from saga_engine.sources.openapi import draft_tables
 from saga_engine.sources.openapi.document import Document, Operation, mapping, parse
 from saga_engine.sources.openapi.files import beside
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "http-tools.md", DOCS / "http-tools.zh.md")
+PAGE = Path(__file__).with_name("DOCUMENTS.md")
 DOCUMENTS = [
     ("Asana/openapi", "defs/asana_oas.yaml"),
     ("PagerDuty/api-schema", "reference/REST/openapiv3.json"),
@@ -248,8 +247,7 @@ def main() -> None:
     for why, count in reasons(counts).most_common():
         print(f"- {why}: {count}")
     if args.write:
-        for page in PAGES:
-            page.write_text(written(page.read_text(encoding="utf-8"), rows(counts)), encoding="utf-8")
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), rows(counts)), encoding="utf-8")
 
 
 def _refuse(address: str) -> str:

@@ -11,7 +11,7 @@ from saga_engine.plan.values import cut, json_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Every code with which a plan can be refused. ``docs/plan-problems.md`` explains each; a test compares the two.
+#: Every code with which a plan can be refused. ``docs/reference/errors.md`` explains each; a test compares the two.
 CODES = frozenset(
     {
         "ask-invalid",

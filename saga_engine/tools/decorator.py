@@ -288,12 +288,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``max_concurrency``: concurrent calls of this tool in one process.
     ``rate``: ``"10/s"``: calls of this tool in all processes, per ``s``, ``min``, ``h`` or ``d``.
     ``breaker``: ``True`` or a ``BreakerPolicy(failures=3, open_s=30)``: pauses the tool after failures in a row.
-    Default: ``False``.
     ``dedupe_ttl_s``: writes: seconds for which an identical call of another saga receives the result of this one.
     ``last_good_s``: reads: seconds for which a step's ``fallback`` may use the last good result.
     ``cost``: what a call costs, for budgets: amounts by unit, or fields of its output: ``{"usd": "$output.price"}``.
-    ``compensates``: a planner may use it in a semantic compensation. Default: ``False``.
-    ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo. Default: ``False``.
+    ``compensates``: a planner may use it in a semantic compensation.
+    ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
     ``not_done``, ``unknown``: exceptions (classes, or names as text such as ``"shop.SoldOut"``) and HTTP statuses that
     mean not done or unknown.
     ``raised``: what an exception means that is no statement of the tool: ``"unknown"``, the engine finds out (the

@@ -312,9 +312,10 @@ def test_the_page_s_tables_are_tools() -> None:
         assert declared(text).names()
 
 
-def test_the_page_names_every_field() -> None:
-    """A field that the page does not know is one that nobody finds."""
-    page = (Path(__file__).parents[2] / "docs" / "http-tools.md").read_text(encoding="utf-8")
+def test_the_reference_names_every_field() -> None:
+    """A field that the page of the settings does not know is one that nobody finds."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    page = page.split("## `[http.NAME]`")[1].split("\n## ")[0]
     with pytest.raises(SettingInvalid) as caught:
         declared(f"[http.a]\n{BASE}\nzzzzzz = 1")
     fields = (caught.value.hint or "").removeprefix("fields: ").split(", ")

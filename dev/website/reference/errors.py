@@ -14,7 +14,7 @@ from saga_engine.server.problems import status_of
 
 _ABOUT = """Every error that the engine raises on purpose: its stable code, its class in `saga_engine.errors`, its
 verdict, the exit code of a command that ends with it, and the HTTP status of a response of `saga serve` that carries
-it; then the error codes of calls. [Errors](../errors.md) explains the verdicts, the reasons of a compensation and the
+it; then the error codes of calls, and those of problems of plans. [Errors](../errors.md) explains the verdicts, the reasons of a compensation and the
 questions to operators."""
 
 
@@ -45,9 +45,12 @@ def page() -> str:
     parts.append("## Error codes of a call")
     for group in said["calls"]:
         parts += [wrapped(group["intro"]), table(("code", "meaning", "outcome"), group["rows"]).strip()]
+    for title, name in (("Problems of a plan", "problems"), ("Warnings of a plan", "warnings")):
+        part = said[name]
+        parts += [f"## {title}", wrapped(part["intro"]), table(("code", "meaning"), part["rows"]).strip()]
     return "\n\n".join(parts) + "\n"
 
 
 def texts() -> dict[str, Any]:
-    """What to do about each error (``todo``), and the groups of codes of ``calls``."""
+    """What to do about each error (``todo``), the groups of codes of ``calls``, ``problems`` and ``warnings`` of plans."""
     return tomllib.loads(Path(__file__).with_name("errors.toml").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from saga_engine.server.oidc_settings import OidcSettings
 
 _ABOUT = """The settings that have a default in the code, with the environment variable that sets each. A flag takes
 precedence over the environment, that over `saga.toml`, that over the default; `saga doctor` shows each setting and its
-origin. [The command line](../cli.md#options-of-many-commands) says which of two files counts."""
+origin. [The command line](../cli.md#settings) says which of two files counts."""
 
 #: What the kinds of classes have in place of a default.
 _NOTHING = (dataclasses.MISSING, msgspec.NODEFAULT)
@@ -56,7 +56,7 @@ def page() -> str:
 
 
 def _limits() -> list[str]:
-    return ["## `[limits]`", _fields(Limits, page="[options of many commands](../cli.md#options-of-many-commands)")]
+    return ["## `[limits]`", _fields(Limits, page="[options of many commands](../cli.md#settings)")]
 
 
 def _planner() -> list[str]:
