@@ -14,8 +14,8 @@ from saga_engine.server.problems import status_of
 
 _ABOUT = """Every error that the engine raises on purpose: its stable code, its class in `saga_engine.errors`, its
 verdict, the exit code of a command that ends with it, and the HTTP status of a response of `saga serve` that carries
-it; then the error codes of calls, and those of problems of plans. [Errors](../errors.md) explains the verdicts, the reasons of a compensation and the
-questions to operators."""
+it; then the error codes of calls, and those of problems of plans. [Errors](../errors.md) explains the verdicts, the
+reasons of a compensation and the questions to operators."""
 
 
 def page() -> str:
@@ -52,5 +52,5 @@ def page() -> str:
 
 
 def texts() -> dict[str, Any]:
-    """What to do about each error (``todo``), the groups of codes of ``calls``, ``problems`` and ``warnings`` of plans."""
+    """What to do about each error (``todo``), the codes of ``calls``, and ``problems`` and ``warnings`` of plans."""
     return tomllib.loads(Path(__file__).with_name("errors.toml").read_text(encoding="utf-8"))
