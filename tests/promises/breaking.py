@@ -17,7 +17,7 @@ from tests.support.mutating import ROOT, Change, Misfit, broken
 GUARANTEES = ROOT / "docs" / "reference" / "proofs.md"
 #: What the tests of a copy need. No caches, no environment, no history.
 _COPIED = (
-    "benchmarks chaos docs examples planner_prompts saga_engine tests pyproject.toml README.md README.zh.md LICENSE"
+    "dev docs examples planner_prompts saga_engine tests pyproject.toml README.md README.zh.md LICENSE"
     " Makefile AGENTS.md CHANGELOG.md"
 )
 #: Where the tests of a conformance suite are collected for a real server, and with which of its fixtures.
