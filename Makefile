@@ -26,7 +26,7 @@ PYTEST_ARGS ?= --tier desk -n 4 $(WORKERS)
 REST_ARGS ?= --tier rest -n 4 $(WORKERS)
 QUICK_ARGS ?= --tier quick -n 2 $(WORKERS)
 
-.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner eval-raised clean
+.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner eval-raised agents-check clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -85,6 +85,12 @@ $(TS_CLIENT)/.installed: Makefile
 	@rm -rf $(TS_CLIENT) && mkdir $(TS_CLIENT) && echo '{"private": true, "type": "module"}' >$(TS_CLIENT)/package.json
 	@npm install --prefix $(TS_CLIENT) --no-audit --no-fund --ignore-scripts --loglevel=error $(TS_NPM) >/dev/null
 	@touch $@
+
+# Each framework of agents in its newest version, in an environment of its own: they do not install beside each other.
+AGENTS := .venv-agents
+
+agents-check: venv ## the wrappers of agent frameworks against each framework's newest version: minutes, and a gigabyte
+	@SAGA_TEST_AGENTS=$(abspath $(AGENTS)) $(BIN)/python -m tests.agents.newest $(AGENTS_ARGS)
 
 # What deploy/container/Containerfile installs.
 IMAGE := server metrics http mcp fast
@@ -212,4 +218,4 @@ docs-reference: venv ## write the pages of docs/reference anew, from the code
 	@$(BIN)/python -m dev.website.reference
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) $(NEWEST) $(RELEASE) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(AGENTS) $(NEWEST) $(RELEASE) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -50,13 +50,18 @@ def environments_of(report: Report, wheel: Path, found: list[environments.Python
 
 
 def everything(report: Report, first: Artefacts, work: Path, commit: str, words: list[str]) -> list[str]:
-    """The third section: types, licences and the bill, in an environment with all extras. The list of licences."""
+    """The third section: types, licences and the bill, in an environment with all extras but those that need their own.
+
+    The list of licences, of all of them. The bill has the first environment alone.
+    """
     python = environments.pythons()[0].path
-    inside = environments.environment(python, work / "all", first.wheel, ",".join(environments.extras(ROOT)))
+    beside = [each for each in environments.extras(ROOT) if each not in environments.ALONE]
+    inside = environments.environment(python, work / "all", first.wheel, ",".join(beside))
     for name in ("mypy", "pyright"):
         (work / name).mkdir()
         report.check(f"types, {name}", getattr(typing_checks, name), inside, work / "0" / "tree", work / name)
-    packages = licences.installed(inside)
+    alone = [environments.environment(python, work / each, first.wheel, each) for each in environments.ALONE]
+    packages = sorted({package for each in (inside, *alone) for package in licences.installed(each)})
     report.check("licences", licences.licences, packages)
     epoch = run("git", "log", "-1", "--format=%ct", commit, cwd=ROOT).stdout.strip()
     version = artefacts.version_of(work / "0" / "tree")

@@ -18,6 +18,8 @@ from dev.release.report import Failed, run
 USES: Final = Path(__file__).with_name("uses")
 #: Extras for work on the engine itself. ``make check`` installs them.
 DEVELOPMENT: Final = ("test", "dev", "docs")
+#: Extras that do not install beside all others, in the newest versions: each stands in an environment of its own.
+ALONE: Final = ("crewai", "strands")
 _OLDEST: Final = (3, 11)
 _GIVE_UP_S: Final = 30.0
 

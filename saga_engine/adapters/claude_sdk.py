@@ -25,7 +25,9 @@ try:
         create_sdk_mcp_server,
     )
 except ImportError as missing:
-    raise SettingInvalid("the Claude Agent SDK is not installed", hint="pip install claude-agent-sdk") from missing
+    raise SettingInvalid(
+        "the Claude Agent SDK is not installed", hint="pip install 'saga-engine[claude-sdk]'"
+    ) from missing
 
 
 class SagaClaude:

@@ -21,7 +21,7 @@ try:
     from crewai.utilities.pydantic_schema_utils import create_model_from_schema
     from pydantic import ConfigDict, PrivateAttr
 except ImportError as missing:
-    raise SettingInvalid("CrewAI is not installed", hint="pip install crewai") from missing
+    raise SettingInvalid("CrewAI is not installed", hint="pip install 'saga-engine[crewai]'") from missing
 
 
 def saga_tools(session: SyncSession, names: Iterable[str] | None = None, **options: Any) -> list[BaseTool]:

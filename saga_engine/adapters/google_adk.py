@@ -22,7 +22,7 @@ try:
     from google.genai.types import FunctionDeclaration
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
-    raise SettingInvalid("Google ADK is not installed", hint="pip install google-adk") from missing
+    raise SettingInvalid("Google ADK is not installed", hint="pip install 'saga-engine[google-adk]'") from missing
 
 
 class SagaCallback:

@@ -23,7 +23,7 @@ try:
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
-    raise SettingInvalid("LangChain is not installed", hint="pip install langchain") from missing
+    raise SettingInvalid("LangChain is not installed", hint="pip install 'saga-engine[langgraph]'") from missing
 
 
 class SagaMiddleware(AgentMiddleware):  # type: ignore[misc]  # untyped where LangChain is not installed

@@ -19,7 +19,9 @@ from saga_engine.runtime.session import Session
 try:
     from agents import AgentsException, FunctionTool
 except ImportError as missing:
-    raise SettingInvalid("the OpenAI Agents SDK is not installed", hint="pip install openai-agents") from missing
+    raise SettingInvalid(
+        "the OpenAI Agents SDK is not installed", hint="pip install 'saga-engine[openai-agents]'"
+    ) from missing
 
 
 def saga_tools(session: Session, names: Iterable[str] | None = None, **options: Any) -> list[FunctionTool]:

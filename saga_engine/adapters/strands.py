@@ -22,7 +22,7 @@ try:
     from strands.types._events import ToolResultEvent
     from strands.types.tools import AgentTool
 except ImportError as missing:
-    raise SettingInvalid("Strands Agents is not installed", hint="pip install strands-agents") from missing
+    raise SettingInvalid("Strands Agents is not installed", hint="pip install 'saga-engine[strands]'") from missing
 
 
 class SagaHooks(HookProvider):  # type: ignore[misc]  # untyped where Strands is not installed

@@ -93,6 +93,10 @@ def versions(framework: Framework, python: str) -> dict[str, str]:
     return found
 
 
+#: The variable by which the suite of the wrappers runs each framework in an environment of its own.
+NEWEST = "SAGA_TEST_AGENTS_NEWEST"
+
+
 def environments() -> Path:
     """Where they are kept: they take minutes to build."""
     return Path(os.environ.get("SAGA_TEST_AGENTS") or Path.home() / ".cache" / "saga-engine-test-agents")
