@@ -19,7 +19,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
-from tests import tiers
+from tests import precompiled, tiers
 
 # How long an example takes says nothing of the engine: a slow machine fails no test.
 settings.register_profile("saga", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,11 +94,18 @@ def pytest_configure(config: pytest.Config) -> None:
     tiers.begin(config.getoption("--tier"))
     settings.register_profile("tier", settings.get_profile("saga"), max_examples=tiers.examples(100))
     settings.load_profile("tier")
+    tier = config.getoption("--tier")
+    precompiled.before_workers(config, lambda path: tier is None or tiers.imported(tier, _name(path)))
     # A worker of xdist has inherited the folder of its controller.
     if hasattr(config, "workerinput") or (folder := memory_folder()) is None:
         return
     os.environ |= {"TMPDIR": str(folder), "PYTEST_DEBUG_TEMPROOT": str(folder)}
     tempfile.tempdir = None  # it is asked for anew
+
+
+def _name(path: Path) -> str:
+    """A file of tests, as ``tiers`` names it."""
+    return path.relative_to(tiers.TESTS).as_posix()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -181,7 +188,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     tier = config.getoption("--tier")
     if tier is None or collection_path.suffix != ".py" or not collection_path.is_relative_to(tiers.TESTS):
         return None
-    return None if tiers.imported(tier, collection_path.relative_to(tiers.TESTS).as_posix()) else True
+    return None if tiers.imported(tier, _name(collection_path)) else True
 
 
 def _choose(tier: str, config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -55,7 +55,7 @@ def test_the_root_shows_what_the_project_is() -> None:
 def test_each_test_stands_in_a_folder() -> None:
     """Beside the folders of ``tests`` stand only what pytest reads and what says where a test runs."""
     beside = {path.name for path in (ROOT / "tests").glob("*.py")}
-    assert beside == {"conftest.py", "stages.py", "tiers.py"}
+    assert beside == {"conftest.py", "precompiled.py", "stages.py", "tiers.py"}
 
 
 def test_no_test_module_imports_another() -> None:
