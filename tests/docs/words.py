@@ -9,6 +9,7 @@ decisions and the changelog, which tell history.
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -39,5 +40,5 @@ def words(page: Path) -> int:
 if __name__ == "__main__":
     counted = {page: words(page) for page in pages()}
     for page, count in sorted(counted.items(), key=lambda row: -row[1]):
-        print(f"{count:6,}  {page.relative_to(ROOT)}")
-    print(f"{sum(counted.values()):6,}  of at most {LIMIT:,}")
+        sys.stdout.write(f"{count:6,}  {page.relative_to(ROOT)}\n")
+    sys.stdout.write(f"{sum(counted.values()):6,}  of at most {LIMIT:,}\n")
