@@ -164,7 +164,7 @@ class Machine:
         state, records, capabilities = self.state, self._records, self.means.capabilities
         self.decided_at = now
         wanted: set[int] = set()
-        while found := first or decide(state, now, capabilities):
+        while found := decide(state, now, capabilities) if first is None else first:
             first = None
             if admits is not None and not admits(found):
                 break
