@@ -369,19 +369,24 @@ async def _carried_out(engine: Acting, batch: Batch, each: Selected, *, wait: bo
             return await engine.supervisor.resume(each.saga_id, waits=True).wait()
         await engine.enqueue(each.saga_id)
         return await engine.show(each.saga_id)
-    found = None
+    found, refused = None, None
     for nth, answer in enumerate(each.answers, 1):
         last = nth == len(each.answers)
-        found = await engine.resolve(
-            each.saga_id,
-            answer["step_id"],
-            batch.decision,
-            output=batch.output,
-            by=batch.by,
-            note=batch.note,
-            expect=answer["mark"],
-            wait=wait and last,
-        )
+        try:
+            found = await engine.resolve(
+                each.saga_id,
+                answer["step_id"],
+                batch.decision,
+                output=batch.output,
+                by=batch.by,
+                note=batch.note,
+                expect=answer["mark"],
+                wait=wait and last,
+            )
+        except DecisionRefused as error:  # it keeps no other question from its answer
+            refused = refused or error
+    if refused is not None:
+        raise refused
     assert found is not None  # what answers nothing is not selected
     return found
 

@@ -22,6 +22,8 @@ _log = logger_of("saga_engine.companions")
 PASSING: Final = (StoreUnavailable, StoreRefused, LeaseLost, Interrupted)
 #: When a worker tells others of the end of a saga, if the process in which it ended has not.
 TELL_AGAIN_MS: Final = 5_000
+#: When the driver looks again at work that failed beside its calls: they may take long, and nothing else wakes it.
+AGAIN_S: Final = 1.0
 
 
 class Companion:
@@ -144,7 +146,7 @@ class Companions:
                 continue
             work = each.work(queued=queued, now_ms=now_ms)
             if busy:
-                self._tasks[at] = asyncio.create_task(self._apart(work), name=f"saga-beside {self._state.saga_id}")
+                self._tasks[at] = asyncio.create_task(self._beside(work), name=f"saga-beside {self._state.saga_id}")
             else:
                 await work
 
@@ -166,6 +168,12 @@ class Companions:
             if wanted and not await self._apart(self._of(at).last(queued=queued)):
                 return False
         return True
+
+    async def _beside(self, work: Coroutine[Any, Any, None]) -> bool:
+        done = await self._apart(work)
+        if not done:
+            asyncio.get_running_loop().call_later(AGAIN_S, self._rouse)
+        return done
 
     async def _apart(self, work: Coroutine[Any, Any, None]) -> bool:
         try:

@@ -96,6 +96,20 @@ async def test_questions_are_answered_alike() -> None:
         assert "undoes book" in only.taken[0].answers[0]["then"]
 
 
+async def test_an_answer_that_is_refused_keeps_no_other_question_from_its_own() -> None:
+    """Somebody answered one of two questions meanwhile: the report says so, and the other one has its answer."""
+    two = {"steps": [{**asking("a")["steps"][1], "step_id": at, "depends_on": []} for at in ("one", "two")]}
+    async with opened(a=two) as coordinator:
+        batch = await coordinator.select("resolve", tags=["wrong"], decision="yes")
+        assert [each["step_id"] for each in batch.taken[0].answers] == ["one", "two"]
+        await coordinator.resolve("a", "one", "no", by="bob")
+        report = await coordinator.act_on(batch)
+        assert report.failed["a"].code == "decision-refused"
+        ended = await coordinator.resume("a")
+        assert ended.status == "COMPLETED"
+        assert [ended.output(each)["answer"] for each in ("one", "two")] == ["no", "yes"]
+
+
 async def test_a_call_that_may_happen_twice_is_not_repeated_by_the_hundred() -> None:
     """'retry' of a call without a key needs its own mark for one saga, so it is no answer for many."""
     async with opened(lost=asking("l", LOST)) as coordinator:

@@ -11,6 +11,7 @@ import pytest
 
 from saga_engine.core.records import AnyRecord, MessageRefused
 from saga_engine.errors import StoreUnavailable
+from saga_engine.runtime import companions
 from saga_engine.runtime.companions import Companion, Companions, Kind
 
 AWAY = StoreUnavailable("the store is away", hint="it is a test")
@@ -109,6 +110,7 @@ async def test_its_work_goes_on_beside_calls_and_wakes_the_driver() -> None:
     assert not them.holds
 
 
+@pytest.mark.virtual_time
 async def test_what_fails_in_passing_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     """Beside calls it stops nothing; without one the driver has the error."""
     roused: list[int] = []
@@ -120,6 +122,8 @@ async def test_what_fails_in_passing_is_tried_again(caplog: pytest.LogCaptureFix
     await asyncio.wait(them.tasks())
     assert "is tried again: the store is away" in caplog.text
     assert not roused
+    await asyncio.sleep(companions.AGAIN_S)  # (in virtual time)
+    assert roused == [1]  # although no call of the saga has ended
     with pytest.raises(StoreUnavailable):
         await attend(them)
     made[0].error = None
