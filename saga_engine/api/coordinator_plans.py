@@ -34,6 +34,11 @@ class Plans:
     policy: Policy | None
     _planning: Planning | None
 
+    @property
+    def planner_may_use(self) -> tuple[str, ...] | None:
+        """The parts of the plan format that the planner's settings allow; None: there is no planner."""
+        return None if self._planning is None else tuple(self._planning.settings.may_use)
+
     async def plan(
         self,
         goal: str,

@@ -410,7 +410,11 @@ def _whole_goal(goal: str, revises: Plan | None) -> str:
     if not goal.strip() or len(goal) > MAX_GOAL_CHARS:
         message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
         raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
-    return goal if revises is None or not revises.goal else f"{revises.goal}\nChange: {goal}"[-MAX_GOAL_CHARS:]
+    whole = goal if revises is None or not revises.goal else f"{revises.goal}\nChange: {goal}"
+    if len(whole) > MAX_GOAL_CHARS:
+        message = f"the goal of the plan with its change has {len(whole)} characters, more than {MAX_GOAL_CHARS}"
+        raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say the whole goal anew, in fewer words")])
+    return whole
 
 
 def _told_time(now: datetime | None) -> str:

@@ -60,6 +60,7 @@ def create_app(
             yield
         finally:
             desk.draining.set()
+            await desk.goals.close()
             for task in beside:
                 task.cancel()
             await asyncio.wait(beside)

@@ -16,6 +16,7 @@ from saga_engine.listener.limits import Places, Rates, checks
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import cut
 from saga_engine.ports.machine_clock import machine_clock
+from saga_engine.server.goals import Goals
 from saga_engine.server.identity import Identity
 from saga_engine.server.keys import Keys
 from saga_engine.server.oidc import Oidc
@@ -62,6 +63,8 @@ class Desk:
             min(settings.max_waits, most), settings.max_waits_each, "requests wait for sagas", "ask without `wait`"
         )
         self.works = checks()
+        #: What models were given in the console.
+        self.goals = Goals()
         #: The limits of others of which the log has told.
         self._told: dict[Supervisor, Declared] = {}
         for supervisor, quota in self.quotas():

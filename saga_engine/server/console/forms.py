@@ -24,6 +24,7 @@ from saga_engine.errors import (
 from saga_engine.execution.aside import allowing, aside
 from saga_engine.listener.limits import CHECK_S
 from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.strict_json import strict_json
 from saga_engine.server import acts, views
@@ -31,6 +32,7 @@ from saga_engine.server.console.batches import PICK, batch_page
 from saga_engine.server.console.deciding import cancel_page, undo_page
 from saga_engine.server.console.drawing import Node
 from saga_engine.server.console.frame import Frame, saga_address
+from saga_engine.server.console.goals import ADDRESS, ANSWER, LEAVE, PARTS, goal_page
 from saga_engine.server.console.plans import plan_page
 from saga_engine.server.console.questions import may_happen_twice
 from saga_engine.server.console.reading import nodes_of
@@ -177,6 +179,47 @@ class Forms(Pages):
         page = plan_page(frame, plan=plan, given=given, problems=found, rehearsal=rehearsal, nodes=nodes)
         return self.answer(request, page)
 
+    async def do_goal(self, request: Request) -> Response:
+        """Give a model a goal; the page that follows shows its rounds."""
+        fields = await self.fields(request)
+        frame, engine, identity = await self.whole_frame(request, "submit")
+        goal, given = fields.get("goal", "").strip(), fields.get("input", "")
+        may_use = [name for name in PARTS if fields.get(f"{LEAVE}{name}")]
+        answers = {name.removeprefix(ANSWER): text for name, text in fields.items() if name.startswith(ANSWER) and text}
+        said = ""
+        values = None
+        try:
+            values = await aside(partial(_json, given))
+            if values is not None and not isinstance(values, dict):
+                raise ValueError("the input is an object")
+        except (ValueError, ValueNotJson) as error:
+            said = frame.words("said.no-json", why=str(error)[:200])
+        if not 1 <= len(goal) <= MAX_GOAL_CHARS:
+            said = frame.words("goal.too-long", most=MAX_GOAL_CHARS, n=len(goal))
+        has_model = engine.planner_may_use is not None
+        if said or not has_model:
+            page = goal_page(frame, has_model=has_model, goal=goal, given=given, may_use=may_use, said=said)
+            return self.answer(request, page, 422 if said else 501)
+        asking = self.desk.goals.begin(engine, identity, goal, given=values, may_use=may_use, answers=answers)
+        return RedirectResponse(f"{ADDRESS}/{asking.id}", 303)
+
+    async def do_planned(self, request: Request) -> Response:
+        """Submit the plan that the page of a goal shows."""
+        fields = await self.fields(request)
+        frame, _, identity = await self.whole_frame(request, "submit")
+        asking = self.desk.goals.of(identity, request.path_params["asking_id"])
+        if asking.planned is None or not fields.get("looked"):
+            said = frame.words("goal.not-looked")
+            page = goal_page(frame, asking, has_model=True, goal=asking.goal, may_use=asking.may_use, said=said)
+            return self.answer(request, page, 422)
+        if not asking.saga_id:
+            plan = asking.planned.plan.model_dump(mode="json", exclude_unset=True)
+            saga_id = plan.get("task_id") or f"goal-{asking.id}"  # sent twice it is one saga
+            body = {"plan": plan, "input": asking.input, "saga_id": saga_id}
+            result, _ = await acts.submit(self.desk, identity, body)
+            asking.saga_id = result.saga_id
+        return self.back({}, "started", saga_address(asking.saga_id))
+
     async def do_template(self, request: Request) -> Response:
         """Start a saga from a template."""
         fields = await self.fields(request)
@@ -223,6 +266,8 @@ class Forms(Pages):
             "/ui/stop": self.do_stop,
             "/ui/go": self.do_go,
             "/ui/plan": self.do_plan,
+            ADDRESS: self.do_goal,
+            f"{ADDRESS}/{{asking_id}}": self.do_planned,
             "/ui/templates/{name}": self.do_template,
             "/ui/schedules/{name}": self.do_schedule,
         }

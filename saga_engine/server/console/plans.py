@@ -100,6 +100,7 @@ def plan_page(
         "plan",
         tag("h1", None, words("nav.plan")),
         tag("p", {"class": "quiet"}, words("plan.explained")),
+        tag("p", None, tag("a", {"href": "/ui/goal"}, words("goal.by-model"))),
         asking,
         tag("div", {"id": "results"}, results),
     )

@@ -15,7 +15,8 @@ from saga_engine.plan.ask import MAX_TO_CHARS
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import acts, views
 from saga_engine.server.console.deciding import cancel_page, sign_in_page, stop_page, undo_page
-from saga_engine.server.console.frame import Frame
+from saga_engine.server.console.frame import Frame, json_text
+from saga_engine.server.console.goals import goal_page
 from saga_engine.server.console.handling import Handling
 from saga_engine.server.console.html import Html
 from saga_engine.server.console.lists import FIELDS, SINCE, sagas_page
@@ -173,6 +174,22 @@ class Pages(Handling):
             return self.answer(request, undo_page(frame, saga_id, None, f"{error.message}. {error.hint}"))
         return self.answer(request, undo_page(frame, saga_id, preview))
 
+    async def goal(self, request: Request) -> Response:
+        """The form for a goal; with an id what has become of one: loaded anew while the model works."""
+        frame, engine, identity = await self.whole_frame(request)
+        found = request.path_params.get("asking_id")
+        if found is None:
+            allowed = engine.planner_may_use
+            return self.answer(request, goal_page(frame, has_model=allowed is not None, may_use=allowed or ()))
+        identity.require("submit")
+        asking = self.desk.goals.of(identity, found)
+        given = "" if asking.input is None else json_text(asking.input)
+        page = goal_page(frame, asking, has_model=True, goal=asking.goal, given=given, may_use=asking.may_use)
+        made = self.answer(request, page)
+        if asking.running:
+            made.headers["Refresh"] = "1"
+        return made
+
     async def stop(self, request: Request) -> Response:
         """What is held."""
         frame, engine, _ = await self.whole_frame(request)
@@ -193,6 +210,8 @@ class Pages(Handling):
             "/ui/templates": self.templates,
             "/ui/templates/{name}": self.template,
             "/ui/plan": self.plan,
+            "/ui/goal": self.goal,
+            "/ui/goal/{asking_id}": self.goal,
             "/ui/stop": self.stop,
             "/ui/sign-in": self.sign_in,
             "/": self.home,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from saga_engine.execution.aside import aside
+from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
@@ -67,7 +68,7 @@ OPERATIONS: Final = [
         handle=plan,
         body=made_of(
             {
-                "goal": {"type": "string", "minLength": 1, "maxLength": 20_000},
+                "goal": {"type": "string", "minLength": 1, "maxLength": MAX_GOAL_CHARS},
                 "input": INPUT,
                 "answers": {"type": "object", "additionalProperties": TEXT},
                 "revise": PLAN,

@@ -10,9 +10,13 @@ from typing import Any
 from saga_engine import Coordinator, tool
 from saga_engine.api.stops import stop
 from saga_engine.hooks.links import Links
+from saga_engine.planner.planning import Planning
+from saga_engine.planner.settings import PlannerSettings
+from saga_engine.ports import PlannerRequest
 from saga_engine.server.demo import POLICY, Agency, fill, tools_of, trip
 from saga_engine.server.settings import ServerSettings
 from saga_engine.server.views import identity_of_saga
+from saga_engine.testing.scripted import ScriptedPlanner
 from tests.hooks.questions import a_question
 from tests.server.harness import Server, serving
 from tests.support.servers import GIVE_UP_S
@@ -51,6 +55,7 @@ PATHS = (
     "/ui/templates",
     "/ui/templates/trip",
     "/ui/plan",
+    "/ui/goal",
     "/ui/stop?tool=pay",
     "/ui/sign-in?wrong=1",
     "/ui/sagas/nobody",
@@ -107,6 +112,28 @@ async def _all_states(engine: Coordinator) -> None:
             await _until(engine, saga_id, "status", state)
 
 
+def _written(request: PlannerRequest) -> dict[str, Any]:
+    """What the model answers to any goal: at first with a tool that there is not."""
+    hotel = {"step_id": "hotel", "tool": "book_hotel", "params": {"hotel": "Pension 7", "nights": 2}}
+    if request.repair is None:
+        return {"steps": [{**hotel, "tool": "reserve_hotel"}]}
+    ask = {"question": "Pay {$output.step_hotel.price} for the hotel?", "to": "Ada", "options": ["yes", "no"]}
+    no = [{"value": "$output.step_agree.answer", "op": "==", "to": "no"}]
+    pay = {"amount": "$output.step_hotel.price", "purpose": "Pension 7"}
+    steps = [
+        hotel,
+        {"step_id": "agree", "ask": ask, "failed_when": no},
+        {"step_id": "payment", "tool": "pay", "params": pay},
+        {
+            "step_id": "mail",
+            "tool": "send_mail",
+            "kind": "pivot",
+            "params": {"to": "ada@example.com", "text": "paid: {$output.step_payment.payment_id}"},
+        },
+    ]
+    return {"steps": steps, "assumptions": ["Two nights are wanted."]}
+
+
 async def _until(engine: Coordinator, saga_id: str, name: str, wanted: Any = None) -> None:
     """Wait until a saga shows a value, or any value, under a name."""
     while True:
@@ -121,7 +148,11 @@ async def gallery() -> AsyncIterator[tuple[Server, Coordinator]]:
     """The demo at rest, and sagas that have not begun, are being undone, are in doubt, were accepted or are held."""
     going = asyncio.Event()
     tools = [*tools_of(Agency()), *_slow(going)]
-    async with Coordinator.open("memory://", tools, policy=POLICY, on_escalation=(), durability="relaxed") as engine:
+    model = Planning(ScriptedPlanner(*[_written] * 40, model="demo:model"), PlannerSettings())
+    opening = Coordinator.open(
+        "memory://", tools, policy=POLICY, on_escalation=(), durability="relaxed", planner=model, semantic="never"
+    )
+    async with opening as engine:
         try:
             await _all_states(engine)
             async with serving(engine, OPEN) as server:

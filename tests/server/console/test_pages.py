@@ -88,6 +88,7 @@ async def test_every_page_of_the_demo_is_drawn_in_both_languages():
             "/ui/templates",
             "/ui/templates/trip",
             "/ui/plan",
+            "/ui/goal",
             "/ui/stop",
         ]
         paths += [

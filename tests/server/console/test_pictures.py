@@ -32,6 +32,8 @@ PICTURES = {
     "graph": ("/ui/sagas/group-tour?view=graph", "en-US", "dark", (1200, 860)),
     "cancel": ("/ui/sagas/group-tour/cancel", "en-US", "light", (1200, 480)),
     "matrix": ("/ui/plan", "en-US", "light", (1200, 1330)),
+    "goal": ("/ui/goal", "en-US", "light", (1200, 1680)),
+    "goal-zh": ("/ui/goal", "zh-CN", "dark", (1200, 1680)),
     "questions-phone": ("/ui/questions", "zh-CN", "light", PHONE),
 }
 #: What differs from one time to the next: times, durations, made-up ids, and the lanes, whose spans are as long as calls.
@@ -69,6 +71,11 @@ async def opened(browser: Browser, url: str, name: str) -> Page:
         await page.fill("#plan", json.dumps(trip("Grand Plaza"), indent=2))
         await page.click("button[value=check]")
         await page.wait_for_selector("#matrix")
+    if name.startswith("goal"):
+        await page.fill("#goal", "Book a hotel in Lisbon and pay it if I agree")
+        await page.check("input[name=may-ask]")
+        await page.click("form[action='/ui/goal'] button")
+        await page.wait_for_selector("#review")
     return page
 
 
