@@ -48,6 +48,7 @@ VARIES = (
     r"[0-9a-f]{8,}",
     r"\b[FHP]-\d{4}",
     r"after=\d+",
+    r"/ui/goal/[\w-]+",
 )
 
 
