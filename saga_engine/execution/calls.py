@@ -5,6 +5,7 @@ Every driver of a saga, in the built-in runtime or in Temporal, builds its calls
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -58,8 +59,15 @@ def call_of(
         wanted,
         guard_wait_s=plan.guard_wait_s,
         suspect=state.in_flight.get((index, way)) == "intended",
-        max_cost=None if undone >= 0 or step.compensates is not None or _unbound(state) else plan.max_cost,
+        budget=functools.partial(_budget, state, index),
     )
+
+
+def _budget(state: State, index: int) -> Mapping[str, float] | None:
+    """How much the saga's calls may cost together; None: no budget may refuse this one."""
+    step = state.plan.steps[index]
+    free = _unbound(state) or step.compensates is not None or state.steps[index].undoes >= 0
+    return None if free else state.plan.max_cost
 
 
 def _unbound(state: State) -> bool:

@@ -139,14 +139,15 @@ class Budget:
         """Make the call, unless a budget is spent. What takes something back costs nothing here."""
         if is_undo(call):
             return await self._inner(params, call)
+        budget = None if call.budget is None else call.budget()
         try:
             limit = await self._budgets.day_limit()
-            if not (call.max_cost or limit):
+            if not (budget or limit):
                 return await self._inner(params, call)
             async with self._budgets.lock(call.saga_id):
-                amounts = await self._admitted(call, limit)
+                amounts = await self._admitted(call, budget, limit)
         except SagaError as error:
-            if call.max_cost is not None:
+            if budget is not None:
                 return store_trouble(error, f"what calls of {self._name!r} have cost")
             _log.warning("a call of %s is not counted in its budget: %s", self._name, error)
             return await self._inner(params, call)
@@ -160,7 +161,9 @@ class Budget:
                 _log.warning("what a call of %s has cost is not counted: %s", self._name, error)
         return outcome
 
-    async def _admitted(self, call: Call, limit: Mapping[str, float]) -> dict[str, float] | NotDone:
+    async def _admitted(
+        self, call: Call, budget: Mapping[str, float] | None, limit: Mapping[str, float]
+    ) -> dict[str, float] | NotDone:
         """Count the call, if it is not counted yet: what it has cost so far. Else why it is not made."""
         spent = await self._budgets.spent(call.saga_id)
         known = spent.get(call.idempotency_key)
@@ -172,12 +175,12 @@ class Budget:
             for unit, amount in entry.items():
                 sums[unit] = sums.get(unit, 0.0) + amount
         for unit in self._costs:
-            most = (call.max_cost or {}).get(unit)
+            most = (budget or {}).get(unit)
             if most is not None and _is_too_much(sums.get(unit, 0.0), amounts.get(unit), most):
                 return _refused(f"{sums.get(unit, 0.0):g} of {most:g} {unit} of this saga are spent", _HINT)
         if limit:
             mine = {unit: amounts.get(unit, 0.0) for unit in self._costs}
-            bound = limit if call.max_cost is not None else {}
+            bound = limit if budget is not None else {}
             if why := await self._budgets.add_today(call.idempotency_key, mine, bound):
                 return _refused(why, f"{_HINT}; the budget is one of each day (UTC), and begins anew after it")
         await self._budgets.note(call, amounts)

@@ -38,8 +38,8 @@ class Call(NamedTuple):
     ``wanted``: False as soon as the saga has something else to look at; a guard that holds a call without end then
     gives it back, not made. ``suspect``: processes ended while they made the call, so that the chain calls ``waits``
     with False although no guard has delayed it. ``guard_wait_s``: how long a rate or a bulkhead may delay the call;
-    None: for ever. ``max_cost``: how much the calls of the saga may cost together, by unit; None: a call that no budget
-    may refuse, because it takes something back or comes after the pivot.
+    None: for ever. ``budget`` tells how much the calls of the saga may cost together, by unit; None: no budget may
+    refuse the call, because it takes something back or comes after the pivot.
     """
 
     saga_id: str
@@ -63,7 +63,7 @@ class Call(NamedTuple):
     around: Callable[[Callable[[], Awaitable[Outcome]]], Awaitable[Outcome]] | None = None
     guard_wait_s: float | None = None
     suspect: bool = False
-    max_cost: Mapping[str, float] | None = None
+    budget: Callable[[], Mapping[str, float] | None] | None = None
 
 
 class Source(Protocol):

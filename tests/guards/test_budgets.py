@@ -229,17 +229,17 @@ async def test_a_day_is_counted_by_the_stores_clock_and_the_next_begins_anew(sto
         await real(name, *rest)
 
     guards.tally_set = dies
-    call = step("s1", 1, max_cost={})
+    call = step("s1", 1, budget=dict)
     assert isinstance(await dying.call("search", {"about": "a"}, call), NotDone)
     del guards.tally_set
     assert isinstance(await heir.call("search", {"about": "a"}, call), Done)
-    assert isinstance(await heir.call("search", {"about": "b"}, step("s1", 2, max_cost={})), Done)
-    refused = await heir.call("search", {"about": "c"}, step("s1", 3, max_cost={}))
+    assert isinstance(await heir.call("search", {"about": "b"}, step("s1", 2, budget=dict)), Done)
+    refused = await heir.call("search", {"about": "c"}, step("s1", 3, budget=dict))
     assert isinstance(refused, NotDone)
     assert "2 of 2 usd of today" in refused.error.message
     assert "day" in str(refused.error.suggestion)
     clock.day += 1
-    assert isinstance(await heir.call("search", {"about": "d"}, step("s1", 4, max_cost={})), Done)
+    assert isinstance(await heir.call("search", {"about": "d"}, step("s1", 4, budget=dict)), Done)
     await dying.close()
     await heir.close()
     assert LOG == ["a", "b", "d"]
@@ -250,7 +250,7 @@ async def test_a_store_that_does_not_answer_lets_no_call_through_that_a_budget_m
     guards = Watched(store)
     tools = GuardedTools(ToolRegistry(*TOOLS), guards, gate=None, clock=_Dated())
     guards.broken["tally"] = StoreUnavailable("away")
-    held = await tools.call("search", {"about": "a"}, step("s1", 1, max_cost={"usd": 9.0}))
+    held = await tools.call("search", {"about": "a"}, step("s1", 1, budget=lambda: {"usd": 9.0}))
     assert isinstance(held, NotDone)
     assert held.retryable
     assert isinstance(await tools.call("search", {"about": "b"}, step("s1", 2)), Done)

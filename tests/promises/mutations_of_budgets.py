@@ -12,7 +12,7 @@ OF_BUDGETS = [
             (
                 "test_a_plans_own_budget_fails_the_step_beyond_it_and_undoes_the_rest",
                 "a plan's budget does not reach its calls",
-                (("is not None or _unbound(state) else plan.max_cost", "is not None or _unbound(state) else {}"),),
+                (("return None if free else state.plan.max_cost", "return None if free else {}"),),
             ),
             (
                 "test_a_call_counts_once_however_often_it_is_tried",

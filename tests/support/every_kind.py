@@ -209,6 +209,7 @@ PLAN: dict[str, Any] = {
     "assumptions": ["none"],
     "deadline_s": 864_000,
     "max_tool_calls": 1000,
+    "max_cost": {"usd": 100.0},
     "on_failure": "compensate",
     "steps": STEPS,
     "finally": [{"step_id": "notice", "tool": "send", "params": {"text": "$end.status"}}],
