@@ -119,7 +119,6 @@ async def test_no_turn_takes_long_whatever_a_request_brings(name: str) -> None:
             found = await server.client.request(method, path, content=data, headers=headers)
             turns.end()
     assert found.status_code == status, found.text[:500]
-    assert turns.count > 10
     assert turns.longest < turns.whole * PART, f"{turns.longest:.3f} of {turns.whole:.3f} s in {turns.count} turns"
 
 
