@@ -10,6 +10,7 @@ from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_budgets import OF_BUDGETS
 from tests.promises.mutations_of_calls import OF_CALLS
 from tests.promises.mutations_of_images import OF_IMAGES
+from tests.promises.mutations_of_plans import OF_PLANS
 from tests.promises.mutations_of_privacy import OF_PRIVACY
 from tests.promises.mutations_of_schedules import OF_SCHEDULES
 from tests.promises.mutations_of_server import OF_SERVER
@@ -34,4 +35,5 @@ MUTATIONS: list[Mutation] = [
     *OF_IMAGES,
     *OF_PRIVACY,
     *OF_BUDGETS,
+    *OF_PLANS,
 ]
