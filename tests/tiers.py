@@ -154,6 +154,7 @@ ELSEWHERE: Final = (
     Row("ground/test_makefile.py", _BUILD),
     Row("ground/test_release.py", _BUILD),
     Row("ground/test_scale.py", "sagas by the thousand"),
+    Row("ground/test_score.py", _PROCESSES),
     Row("ground/test_stages.py", _PROCESSES, "budget"),
     Row("ground/test_tiers.py", "collects all tests of the desk", "not guarantee"),
     Row("ground/test_wheel.py", _BUILD),

