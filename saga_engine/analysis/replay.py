@@ -313,10 +313,11 @@ class Replay:
         call = state.steps[index].call(direction)
         kind = Probe if state.in_flight.get((index, direction)) == "probe" else CallTool
         effect = kind(index, direction, call.attempt)
-        return [
+        made = [
             interpreting.interpret(state, effect, outcome, record.at, 0.5)
             for outcome in answers(record, probe=kind is Probe)
         ]
+        return [_looked_as(record, each) for each in made]
 
     def _interpret_advice(
         self, entry: TracedRecord, record: r.StepsAdded | r.CompensationProposed | r.PlannerGaveUp
@@ -374,7 +375,7 @@ class Replay:
             message = Message(id=record.message, kind="amend", by=record.by, note=record.note, steps=steps)
         else:
             return  # of a refused message only the refusal is known; a session's agent is always accepted
-        self._require_same(entry, [messages.answer(self._state, message, record.at)])
+        self._require_same(entry, [_looked_as(record, messages.answer(self._state, message, record.at))])
 
     def _mark(self, record: r.QuestionResolved) -> str:
         """The mark of an answer that needs one: whoever gave it knew what follows."""
@@ -486,6 +487,12 @@ def _tools_of_step(step: Any) -> set[str]:
     below += then if isinstance(then, list) else []
     found = {step["tool"]} if isinstance(step.get("tool"), str) else set()
     return found.union(*map(_tools_of_step, below))
+
+
+def _looked_as(recorded: Any, today: r.AnyRecord) -> r.AnyRecord:
+    """Whether an undo is looked at depends on tools' options that a trace does not have."""
+    look = getattr(recorded, "look", "")
+    return msgspec.structs.replace(today, look=look) if look and type(today) is type(recorded) else today
 
 
 def _begun(trace: Trace, entries: Sequence[TracedRecord], catalog: ToolCatalog, plan: Any) -> State:

@@ -38,8 +38,8 @@ from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
 #: Where a record comes from. ``owner``: another process took over. ``message``: from the inbox, a session's agent, or
 #: the session that this one is a fork of.
-#: ``guard``: a call waits, or waits no more.
-Sort = Literal["decided", "outcome", "message", "owner", "guard"]
+#: ``guard``: a call waits, or waits no more. ``look``: it was looked whether an undo did what it says.
+Sort = Literal["decided", "outcome", "message", "owner", "guard", "look"]
 
 _SETTLING: Final = (
     r.StepSucceeded,
@@ -79,6 +79,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
     in_flight: set[tuple[str, Direction]] = set()
     asking: set[str] = set()
     alerting: set[str] = set()
+    looking: set[str] = set()
     for at, record in enumerate(records):
         sort: Sort = "decided"
         if isinstance(record, r.SagaStarted | r.SagaResumed):
@@ -96,6 +97,10 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
             sort = "message"
         elif isinstance(record, r.StepQueued | r.StepBegun):
             sort = "guard"
+        elif isinstance(record, r.UndoLooked) or _asks_of_look(record, looking, in_flight):
+            sort = "look"
+            if getattr(record, "how", "") != "later":
+                looking.discard(record.step)  # type: ignore[union-attr]
         elif isinstance(record, r.AlertIntended):
             alerting.add(record.question)
         elif isinstance(record, r.AlertSent | r.AlertFailed) and record.question in alerting:
@@ -116,7 +121,16 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
             if place in in_flight:
                 sort = "outcome"
                 in_flight.discard(place)
+        if getattr(record, "look", ""):
+            looking.add(record.step)  # type: ignore[union-attr]
         yield sort
+
+
+def _asks_of_look(record: r.AnyRecord, looking: set[str], in_flight: set[tuple[str, Direction]]) -> bool:
+    """Whether a question comes of what was seen after an undo, and not of a call."""
+    if not isinstance(record, r.StepEscalated) or record.direction == FORWARD or record.step not in looking:
+        return False
+    return record.kind in ("undo-unverified", "drift") and (record.step, record.direction) not in in_flight
 
 
 def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:

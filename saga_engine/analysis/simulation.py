@@ -19,6 +19,7 @@ from saga_engine.core.question_view import asked_tool
 from saga_engine.core.report import failure
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.sample_outputs import rehearsable
+from saga_engine.plan.undo_looks import look_of
 
 #: The maximum number of failure points.
 MAX_POINTS: Final = 2_000
@@ -46,6 +47,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "crash-happened": "the process dies after the call, before its outcome is journalled",
     "crash-not-happened": "the process dies before the call happens",
     "drift": "somebody else changes the value",
+    "lied": "it says that it was done, and does nothing",
     "cancel": "the saga is cancelled right after it",
     "deadline": "the deadline passes right after it",
     "unanswered": "nobody answers what it asks",
@@ -70,6 +72,7 @@ _UNDO_WORDS: Final[dict[FaultKind, str]] = {
     "crash-happened": "the process dies after {}",
     "crash-not-happened": "the process dies before {} happens",
     "drift": "somebody else changes the value before {}",
+    "lied": "{} says that it was done, and does nothing",
 }
 #: Questions about a step that is known not to have been done.
 _NOT_DONE: Final = frozenset({"step-failed", "tool-changed"})
@@ -384,13 +387,17 @@ class _Stage:
 
 def _undo_points(step: CompiledStep, way: int, undo: _Undo) -> Iterator[_Point]:
     """The failure points of the undo of a step, or of its fallback: of each of its calls."""
-    watched = (step.fallbacks[way - 1] if way else step).before is not None
+    serving = step.fallbacks[way - 1] if way else step
+    watched = serving.before is not None
+    looked = undo.of == 1 and bool(look_of(serving, serving.rollback, image=True))
     for call in range(undo.of):
         for kind in _UNDO_WORDS:
             if (kind == "child-undone") is not (step.child is not None):
                 continue
             if kind == "drift" and (call or not watched):  # once the undo has begun, the value is its own
                 continue
+            if kind == "lied" and not looked:
+                continue  # nothing would tell
             yield _Point(Fault(kind, step.index, COMPENSATE, call), undo.first, undo.of, way)
 
 

@@ -27,6 +27,7 @@ from saga_engine.core.effects import (
     Done,
     Drifted,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     Probe,
@@ -34,6 +35,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.fold import begin, fold
+from saga_engine.core.images import Image
 from saga_engine.core.machine import FixedMeans, Machine
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.settling import facts
@@ -62,6 +64,7 @@ FaultKind = Literal[
     "crash-happened",
     "crash-not-happened",
     "drift",
+    "lied",
     "cancel",
     "deadline",
     "unanswered",
@@ -99,7 +102,8 @@ class Fault(NamedTuple):
     refuses. ``lost-…``: it happened or not, and the response is lost, once. ``raised-…``: it happened or not, and its
     tool raises an exception that is no statement of its own, at each attempt. ``silent``: it happened, and neither tool
     nor probe ever responds. ``crash-…``: the process dies before the outcome is journalled. ``drift``: before the undo
-    somebody else changes what the step changed. ``cancel``, ``deadline``: right after the step happened.
+    somebody else changes what the step changed. ``lied``: the undo says that it was done, and does nothing.
+    ``cancel``, ``deadline``: right after the step happened.
     ``unanswered``: nobody answers what the step asks. ``no-event``: what it waits for never comes. ``not-computable``:
     its computation has no result. ``child-undone``: its child saga fails and is undone; backward, the child cannot be
     undone. ``skipped``: its ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
@@ -337,6 +341,8 @@ class _Run:
                     self._queue.append(effect)
                 elif isinstance(effect, ReadBefore):
                     machine.learn(effect, _BEFORE, self._now, 0.5)
+                elif isinstance(effect, LookAfterUndo):
+                    machine.learn(effect, self._after_undo(effect), self._now, 0.5)
             for record in ready.records[given:]:
                 if type(record) is r.StepSucceeded:  # a computation: no call makes it
                     computed = True
@@ -377,7 +383,7 @@ class _Run:
             return None
         fired = self._fired.get(fault, 0)
         _, policy = facts(self._state, effect.step, effect.direction)
-        if type(effect) is Probe and (fault.kind == "drift" or fault.kind in RAISED):
+        if type(effect) is Probe and (fault.kind in ("drift", "lied") or fault.kind in RAISED):
             return None
         own = effect.direction == COMPENSATE or self._state.steps[effect.step].using <= fault.way
         strikes = {
@@ -417,6 +423,8 @@ class _Run:
             return NotDone(ErrorInfo(_CODE, "the tool says no"), retryable=False, definite=True)
         if kind == "unavailable":
             return NotDone(ErrorInfo(_CODE, "it cannot be reached"), retryable=True)
+        if kind == "lied":
+            return Done({"ok": True})
         happens = kind not in ("lost-not-happened", "raised-not-happened")
         if happens and not self._apply(effect):
             return NotDone(ErrorInfo(_CODE, "there is nothing to undo"), retryable=False, definite=True)
@@ -432,6 +440,16 @@ class _Run:
         if step in self._world.half:
             return _HALF
         return _AFTER if self._world.standing.get(step) else _BEFORE
+
+    def _after_undo(self, effect: LookAfterUndo) -> Image | Outcome:
+        """What is there after an undo; a tool that only says that it undid something has left it there."""
+        stands = bool(self._world.standing.get(effect.step))
+        if effect.by == "before":
+            return self._image(effect.step)
+        if effect.by == "check":
+            return {"value": None} if stands else {"absent": True}
+        done = NotDone(ErrorInfo(_CODE, "it did not happen"), retryable=True, definite=True)
+        return done if stands else Done({"ok": True})
 
     def _probe(self, effect: Probe, fault: Fault | None) -> Outcome:
         self._calls += 1

@@ -29,6 +29,7 @@ from saga_engine.core.state_values import Place
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import After, Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
+from saga_engine.plan.undo_check import read_undo_check
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace_signature import TraceKey
@@ -51,8 +52,11 @@ DECLARED: Final = (
     *("told_key", "last_good_s", "semantic", "on_doubt", "undoes_by_key", "input_schema", "output_schema", "digest"),
     *("before", "after", "absent", "undo_absent", "sole_writer"),
     *("undo_params", "undo_each", "undo_then"),
+    *("undo_check", "verify", "verify_within_s"),
 )
 #: Those of them that are left out if the tool has no read of before-images, as most have none.
+#: What an undo's look is, where nothing else is declared.
+_OF_LOOKS: Final[Mapping[str, Any]] = {"undo_check": None, "verify": True, "verify_within_s": 0.0}
 _OF_UNDOS: Final = frozenset({"undo_params", "undo_each", "undo_then"})
 _OF_IMAGES: Final = frozenset({"before", "after", "absent", "undo_absent", "sole_writer"})
 
@@ -188,7 +192,7 @@ class _Walk:
             "at": record.at,
         }
         if "step" in fields:
-            body |= {"step": fields["step"], "direction": fields.get("direction", FORWARD)}
+            body |= {"step": fields["step"], "direction": getattr(record, "direction", FORWARD)}
         if isinstance(record, r.StepIntended):
             body |= {"type": "intent", **fields, **self._intended(record)}
         elif isinstance(record, r.ProbeIntended):
@@ -394,6 +398,10 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
                     del said[fact]
             if not (spec.undo_params or spec.undo_each or spec.undo_then):
                 said = {fact: value for fact, value in said.items() if fact not in _OF_UNDOS}
+            said |= {} if spec.undo_check is None else {"undo_check": spec.undo_check.to_dict()}
+            for fact, usual in _OF_LOOKS.items():
+                if said[fact] == usual:
+                    del said[fact]
             if spec.before is None:
                 said = {fact: value for fact, value in said.items() if fact not in _OF_IMAGES}
             elif spec.absent is not None:
@@ -409,12 +417,13 @@ def _declaration(
         made = msgspec.convert({**{fact: said[fact] for fact in DECLARED if fact in said}, "name": name}, _Said)
         retry = msgspec.convert(said.get("retry", {}), RetryPolicy)
         absent = None if made.absent is None else read_absence(made.absent)
+        looked = None if made.undo_check is None else read_undo_check(made.undo_check)
     except (msgspec.ValidationError, ValueError) as error:
         raise JournalUnreadable(
             f"what the trace declares of the tool {name[:80]!r} cannot be read: {error}",
             hint="give the tools with --tools",
         ) from error
-    spec = ToolSpec(**{**msgspec.structs.asdict(made), "absent": absent}, retry=retry)
+    spec = ToolSpec(**{**msgspec.structs.asdict(made), "absent": absent, "undo_check": looked}, retry=retry)
     return spec if check is None else replace(spec, check_params=check(name, spec.input_schema))
 
 
@@ -480,6 +489,9 @@ class _Said(msgspec.Struct):
     undo_each: str | None = None
     undo_then: tuple[dict[str, Any], ...] = ()
     sole_writer: bool = False
+    undo_check: dict[str, Any] | None = None
+    verify: bool = True
+    verify_within_s: float = 0.0
     input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     digest: str = ""

@@ -251,6 +251,8 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
         parts.append(waits if "waits" in summary else "no owner")
     if summary.get("clean") is False:
         parts.append("not clean")
+    if summary.get("verified") is True:
+        parts.append("every undo verified")
     error = summary.get("error")
     if isinstance(error, dict) and not questions:
         parts.append(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)))

@@ -72,8 +72,8 @@ _ENDED: Final = frozenset(
 _ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused", "StepSkipped"})
 #: Questions about a session as a whole.
 _OF_SESSION: Final = re.compile(r"session:\d+")
-#: Records of alerts; the final output of the command covers them.
-_UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
+#: Records of alerts and of looks at undos; the final output of the command covers them.
+_UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted", "UndoLooked"})
 _STYLES: Final = {
     "StepSucceeded": "green",
     "EffectReused": "green",

@@ -201,6 +201,9 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield "nothing was left to undo: the value was as before the call"
     elif "calls" in undo:
         yield undo_progress(undo)
+    told = undo if "verified" in undo else step
+    if "verified" in told:
+        yield _verified(told)
     if "handed_to" in step:
         yield f"its effect belongs to saga {shown(step['handed_to'], 128)}"
     if step["kind"] == "finally" and step["status"] in ("FAILED", "IN_DOUBT", "BLOCKED"):
@@ -210,6 +213,14 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
     if compensates:
         outcome = "compensated" if step.get("compensated_by_others") else "to be compensated"
         yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
+
+
+def _verified(undo: Mapping[str, Any]) -> str:
+    """Whether the engine saw that an undo did what it says."""
+    if undo["verified"]:
+        return "its undo is verified"
+    because = undo.get("unverified_because")
+    return f"undone, as the tool said{f': {shown(because, 500)}' if because else ''}"
 
 
 def _left_by_child(left: Sequence[str]) -> str:
@@ -320,6 +331,8 @@ def _report(body: Mapping[str, Any]) -> list[str]:
     remains = any(report.get(name) for name in ("failed", "unresolved", "left_in_place", "semantic"))
     if body["status"] in SAGA_FINAL or remains:
         lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
+        if report["compensated"] and report["compensated"] == report.get("verified"):
+            lines[0] += ", every undo verified"
     else:
         lines = ["report so far:"]
     for name, words in _LISTS:

@@ -78,6 +78,7 @@ from saga_engine.core.steps import ask, waiting
 from saga_engine.core.steps.conditional import checked
 from saga_engine.core.undo_ahead import next_ahead
 from saga_engine.core.undo_by_call import is_held
+from saga_engine.core.verified.looking import free
 from saga_engine.plan.tool_spec import Semantic
 
 #: How often the planner may find another way for one saga.
@@ -255,7 +256,7 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     if state.doubts:
         settling.settle_all(state, now, out, left)
     if state.undo_ready:  # an agent rolls back a part of its session
-        ready = islice(state.undo_ready, max(room - len(out), 0))
+        ready = islice(free(state) if state.looks else state.undo_ready, max(room - len(out), 0))
         undos = [settling.intend(state, index, COMPENSATE, now) for index in ready]
         out += undos
         left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
@@ -377,7 +378,7 @@ def _calls(state: State, now: int) -> Records:
     if state.doubts:
         settling.settle_all(state, now, out, room)
     if state.undo_ready:
-        ready = islice(state.undo_ready, max(room - len(out), 0))
+        ready = islice(free(state) if state.looks else state.undo_ready, max(room - len(out), 0))
         out += [settling.intend(state, index, COMPENSATE, now) for index in ready]
     if state.ready:  # during compensation the only forward calls are those of semantic compensations
         out += [settling.intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
@@ -397,7 +398,7 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
     if state.in_flight or state.asking or state.ask_later or state.waits:
         return _NONE
-    if any(due > now for due in state.waiting.values()):
+    if any(due > now for due in state.waiting.values()) or any(due >= 0 for due in state.looks.values()):
         return _NONE
     if untold or any(alert.in_flight for alert in state.alerts.values()):
         return _NONE

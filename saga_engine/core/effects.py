@@ -132,6 +132,13 @@ class ReadBefore(NamedTuple):
     step: int
 
 
+class LookAfterUndo(NamedTuple):
+    """Look whether an undo did what it says, ``by`` a read or its probe (``core.verified``). No record orders it."""
+
+    step: int
+    by: str
+
+
 class Alert(NamedTuple):
     """Notify operators of an open question, in ``round`` 0 for the first time. Ordered by ``AlertIntended``."""
 
@@ -153,4 +160,4 @@ class AskPlanner(NamedTuple):
     purpose: Purpose
 
 
-AnyEffect = CallTool | Probe | Alert | AskPlanner | ReadBefore
+AnyEffect = CallTool | Probe | Alert | AskPlanner | ReadBefore | LookAfterUndo

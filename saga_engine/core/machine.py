@@ -6,7 +6,8 @@ Effects come only out of ``durable``, which takes what ``ready`` returned and is
 the order of the steps is a matter of types: without a durable record there is no effect to perform (row 1 of
 docs/guarantees.md). If the write fails, the machine is dropped, and the journal counts.
 
-*Looks* are the only effects without a record: they read the value that a call is about to change. They change nothing,
+*Looks* are the only effects without a record: they read the value that a call is about to change, or look whether an
+undo did what it says (``core.verified``). They change nothing,
 so nothing is lost with them. Until a look has an outcome, the intent that needs it is left out of what is decided, and
 what nobody uses at once is forgotten: it would be too old.
 
@@ -21,12 +22,14 @@ from typing import NamedTuple, Protocol
 from saga_engine.core import records as r
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.effects import (
+    COMPENSATE,
     Alert,
     AnyEffect,
     AskPlanner,
     CallTool,
     Direction,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     Probe,
@@ -38,6 +41,7 @@ from saga_engine.core.images import Image, note_of, wants_image
 from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert, interpret_read
 from saga_engine.core.messages import Message, answer, answer_to
 from saga_engine.core.state import State
+from saga_engine.core.verified.looking import due, interpret_look, marked
 from saga_engine.plan.tool_spec import ToolCatalog
 
 #: What an effect came to: a call's or a probe's outcome, a model's advice, why operators could not be told, an image.
@@ -75,26 +79,28 @@ class Ready(NamedTuple):
 
     records: Sequence[r.AnyRecord]
     #: Looks that are to be made, beside those that are under way.
-    looks: Sequence[ReadBefore] = ()
-    #: Whether intents wait for a look.
+    looks: Sequence[ReadBefore | LookAfterUndo] = ()
+    #: Whether anything waits for a look.
     held: bool = False
 
 
 class Machine:
     """One saga, as its driver has it."""
 
-    __slots__ = ("_looked", "_looking", "_records", "decided_at", "means", "state")
+    __slots__ = ("_looked", "_looking", "_records", "decided_at", "looks", "means", "state")
 
     def __init__(self, state: State, means: Means) -> None:
         self.state = state
         #: When something was decided last, in ms. What has become due since then has not been considered yet.
         self.decided_at = 0
         self.means = means
+        #: Whether undos are looked at.
+        self.looks = True
         self._records: list[r.AnyRecord] = []
         #: What looks have shown since the last decision, with the dice of each.
         self._looked: dict[int, tuple[Image | NotDone, float]] = {}
         #: The looks that are under way.
-        self._looking: set[int] = set()
+        self._looking: set[ReadBefore | LookAfterUndo] = set()
 
     # --- what comes from outside -----------------------------------------------------------------------------------
 
@@ -112,6 +118,7 @@ class Machine:
         """Answer a message; one in bytes may be unreadable, and is then refused."""
         answers = answer_to if type(message) is bytes else answer
         record = answers(self.state, message, now)  # type: ignore[arg-type]
+        record = marked(self.state, record) if self.looks and self.state.plan.looks else record
         self.take([record])
         return record
 
@@ -124,13 +131,16 @@ class Machine:
         state, kind = self.state, type(effect)
         if kind is ReadBefore:
             step = effect.step  # type: ignore[union-attr]
-            self._looking.discard(step)
+            self._looking.discard(effect)
             # A defect of the engine counts as a look that failed.
             image = NotDone(result.error, retryable=False) if type(result) is Unknown else result
             self._looked[step] = image, dice  # type: ignore[assignment]
             return
         record: r.AnyRecord
-        if kind is Alert:
+        if kind is LookAfterUndo:
+            self._looking.discard(effect)
+            record = interpret_look(state, effect, result, now, dice)  # type: ignore[arg-type]
+        elif kind is Alert:
             record = interpret_alert(state, effect.question, result, now, dice, self.means.remind_ms)  # type: ignore[union-attr, arg-type]
         elif kind is AskPlanner:
             catalog = self.means.catalog
@@ -138,6 +148,8 @@ class Machine:
             record = interpret_advice(state, effect, result, catalog, self.means.capabilities, now)  # type: ignore[arg-type]
         else:
             record = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
+            if state.plan.looks and self.looks and effect.direction == COMPENSATE:  # type: ignore[union-attr]
+                record = marked(state, record)
         evolve(state, record)
         self._records.append(record)
 
@@ -173,10 +185,13 @@ class Machine:
             for record in found:
                 evolve(state, record)
             records.extend(found)
-        if not (wanted or self._looked):
+        if not (wanted or self._looked or state.looks):
             return Ready(records)
         self._looked.clear()
-        return Ready(records, [ReadBefore(step) for step in wanted if step not in self._looking], bool(wanted))
+        after = due(state, now)
+        looks: list[ReadBefore | LookAfterUndo] = [*map(ReadBefore, wanted), *after]
+        looks = [look for look in looks if look not in self._looking]
+        return Ready(records, looks, bool(wanted or after))
 
     def due(self, *, waits: bool = True) -> int | None:
         """When something is due that was not at the last decision (Unix ms); ``waits`` as of ``State.next_due``."""
@@ -200,7 +215,7 @@ class Machine:
                 effects.append(AskPlanner(places[record.step], record.purpose))
         if ready.looks:
             effects += ready.looks
-            self._looking.update(look.step for look in ready.looks)
+            self._looking.update(ready.looks)
         return effects
 
     def _seen(self, found: Sequence[r.AnyRecord], now: int, wanted: set[int]) -> list[r.AnyRecord]:

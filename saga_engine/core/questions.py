@@ -3,9 +3,10 @@
 A question is the last way to settle something. The engine asks when no call can find out what happened (``in-doubt``,
 ``undo-in-doubt``), when a call is not retried and the saga cannot continue without it (``step-failed``,
 ``undo-failed``, ``undo-blocked``, ``undo-missing``, ``tool-changed``), when an undo would overwrite what somebody else
-changed (``drift``), and when a rule or a setting reserves the choice for a person (``approval``, ``compensation``). A
-step of the plan may itself ask (``ask``: ``core.steps.ask``). Two kinds concern a session as a whole, whose agent
-failed (``session-failed``, ``session-kept``): ``session_records.keep`` asks them, and no call waits for the answer.
+changed (``drift``), when an undo was said to be done and the value is as before it (``undo-unverified``), and when a
+rule or a setting reserves the choice for a person (``approval``, ``compensation``). A step of the plan may itself ask
+(``ask``: ``core.steps.ask``). Two kinds concern a session as a whole, whose agent failed (``session-failed``,
+``session-kept``): ``session_records.keep`` asks them, and no call waits for the answer.
 
 Four guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
 carry out, or that would contradict the journal:
@@ -38,6 +39,7 @@ OPTIONS: Final = {
     "undo-blocked": ("undone", "retry", "accept"),
     "undo-missing": ("undone", "accept"),
     "drift": ("undo", "undone", "retry", "accept"),
+    "undo-unverified": ("retry", "undone", "accept"),
     "approval": ("approve", "deny"),
     "compensation": ("approve", "deny", "undone", "accept"),
     "session-failed": ("undo", "keep", "close"),

@@ -18,6 +18,13 @@ from saga_engine.core.condition_records import OutputChecked as OutputChecked
 from saga_engine.core.condition_records import StepSkipped as StepSkipped
 from saga_engine.core.each_records import EachExpanded as EachExpanded
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose, Unkeyed
+from saga_engine.core.end_records import FinallyStarted as FinallyStarted
+from saga_engine.core.end_records import SagaCompensated as SagaCompensated
+from saga_engine.core.end_records import SagaCompleted as SagaCompleted
+from saga_engine.core.end_records import SagaEscalated as SagaEscalated
+from saga_engine.core.end_records import SagaWaived as SagaWaived
+from saga_engine.core.end_records import StepUnsettled as StepUnsettled
+from saga_engine.core.look_records import UndoLooked as UndoLooked
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
 from saga_engine.core.undo_call import UndoCall
@@ -136,7 +143,8 @@ class StepSucceeded(Record, frozen=True, tag=True):
     ``age_ms`` old), a computation's result (``computed``), or for an undo the value itself, which is as it was before
     the call (``unchanged``), or that its lists are empty (``nothing``). Of a step that waited: the end of its time
     (``timer``), or the ``event`` with the id ``source`` (``entry``: of a wait for several, which of them, from 0).
-    ``after``: the value after the call (``images``).
+    ``after``: the value after the call (``images``). ``look``: what tells whether this undo did what it says
+    (``verified``); empty: nobody looks.
     """
 
     step: str
@@ -147,6 +155,7 @@ class StepSucceeded(Record, frozen=True, tag=True):
     age_ms: int | None = None
     after: dict[str, Any] | None = None
     entry: int | None = None
+    look: str = ""
     refs: dict[str, ValueRef] = {}
 
 
@@ -277,7 +286,10 @@ class StepEscalated(Record, frozen=True, tag=True):
 
 
 class QuestionResolved(Record, frozen=True, tag=True):
-    """An operator answered an open question, once. ``message`` is the id of the message that brought the answer."""
+    """An operator answered an open question, once. ``message`` is the id of the message that brought the answer.
+
+    ``look``: as in ``StepSucceeded``, of an undo that was made by hand.
+    """
 
     question: str
     step: str
@@ -287,6 +299,7 @@ class QuestionResolved(Record, frozen=True, tag=True):
     by: str = ""
     note: str = ""
     message: str = ""
+    look: str = ""
     refs: dict[str, ValueRef] = {}
 
 
@@ -510,42 +523,6 @@ class CompensationRefused(Record, frozen=True, tag=True):
     reason: str
 
 
-class FinallyStarted(Record, frozen=True, tag=True):
-    """The saga's end is certain: ``end`` is the status that follows. The steps of ``finally`` run before it.
-
-    ``until_ms`` (Unix ms on the store's clock): no further call of theirs starts from then on. ``facts`` are the other
-    fields of ``$end``.
-    """
-
-    end: str
-    until_ms: int
-    facts: dict[str, Any] = {}
-    refs: dict[str, ValueRef] = {}
-
-
-class StepUnsettled(Record, frozen=True, tag=True):
-    """Nothing can settle the doubt of a step of ``finally``. It stays in doubt, and the saga's end does not wait."""
-
-    step: str
-    error: ErrorInfo
-
-
-class SagaCompleted(Record, frozen=True, tag=True):
-    """Every step happened."""
-
-
-class SagaCompensated(Record, frozen=True, tag=True):
-    """Everything that happened was undone."""
-
-
-class SagaEscalated(Record, frozen=True, tag=True):
-    """Nothing can continue before an operator answers."""
-
-
-class SagaWaived(Record, frozen=True, tag=True):
-    """The saga is over; an operator accepted the remaining effects, or their steps are irreversible."""
-
-
 AnyRecord = (
     SagaStarted
     | SagaResumed
@@ -567,6 +544,7 @@ AnyRecord = (
     | CompensationRequested
     | ProbeIntended
     | ProbeFailed
+    | UndoLooked
     | StepEscalated
     | QuestionResolved
     | ApprovalExpired

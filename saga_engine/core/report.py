@@ -26,6 +26,7 @@ from saga_engine.core.state_values import (
     Turning,
     Underway,
 )
+from saga_engine.core.verified import telling
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep
 from saga_engine.plan.undo_calls import undo_call, undo_places
@@ -153,7 +154,8 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     empty, and no call of ``finally`` was given up because its processes ended, as nobody is asked about that. A saga
     that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``: other steps
     compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. ``skipped``: its
-    conditions did not hold. ``continued``: it failed, and the saga went on. These four are present only if not empty.
+    conditions did not hold. ``continued``: it failed, and the saga went on. ``verified``: the engine looked after the
+    undo, and it did what it says. These five are present only if not empty.
     ``finally``: the status of each step of the plan's ``finally``, present once they run.
     """
     status = status or state.status
@@ -178,7 +180,7 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     remains = lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic
     unasked = any(_given_up(state.steps[step.index].forward) for step in last)
     clean = status in t.SAGA_FINAL and not (remains or unasked)
-    more = {"semantic": semantic, "dropped": reasons, **passed}
+    more = {"verified": telling.verified(state), "semantic": semantic, "dropped": reasons, **passed}
     shown: dict[str, Any] = {**lists, **{name: found for name, found in more.items() if found}}
     if state.ending is not None:
         shown["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
@@ -333,10 +335,13 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
             **_call(state, compiled.index, COMPENSATE, step.undo),
             **_output(step.undo_output),
         }
+        body["compensation"] |= telling.of_undo(state, compiled.index)
         if step.unchanged:
             body["compensation"]["via"] = "unchanged"
         if step.undo_call is not None:
             body["compensation"]["calls"] = _undo_calls(state, compiled.index, step.undo_call.of)
+    elif step.look is not None:  # it was undone by hand
+        body |= telling.of_undo(state, compiled.index)
     return body
 
 
@@ -505,7 +510,10 @@ def summary(state: State) -> dict[str, Any]:
             for q in list(state.questions.values())[:20]
         ]
     if state.status in t.SAGA_FINAL and state.backward:
-        body["clean"] = report(state)["clean"]
+        told = report(state)
+        body["clean"] = told["clean"]
+        if told["compensated"] and told["compensated"] == told.get("verified"):
+            body["verified"] = True
     mask = mask_of(state)
     if mask is not None:
         for each in body.get("questions", ()):

@@ -65,7 +65,7 @@ def partial_compensation(
     state: State, chosen: Sequence[str], now_ms: int, calls: int = -1
 ) -> r.PartialCompensationRequested | None:
     """A rollback of those of the chosen calls that stand, after so many ``calls`` of the agent; one at a time."""
-    if not takes_calls(state) or state.undo_open:
+    if not takes_calls(state) or state.is_returning():
         return None
     standing = [key for key in chosen if state.steps[state.plan.by_key[key]].status == t.SUCCEEDED]
     return r.PartialCompensationRequested(at=now_ms, steps=standing, calls=calls) if standing else None

@@ -20,6 +20,7 @@ no step starts. Once there is a reason to turn around it is ``Turning``, and fro
   which waits for a guard, because it was never made (row 39); and so an ``intended`` one, during which owners ended
   before: it is begun only after its ``StepBegun``.
 * ``waiting``: something is due at a time: a retry, the next way to settle a doubt, or a call that an operator wants.
+* ``looks``: the engine looks whether an undo did what it says (``core.verified``).
 * ``doubts``: the next way to settle the doubt is due now.
 
 A model that could not be reached is in ``ask_later`` from ``PlannerGaveUp`` until it is asked again, or the turn.
@@ -134,6 +135,7 @@ class State:
         "input",
         "left_any",
         "lists",
+        "looks",
         "notices",
         "open",
         "parent",
@@ -207,6 +209,8 @@ class State:
         self.undo_ready: dict[int, None] = {}
         self.undo_open = 0
         self.to_escalate: dict[Place, str] = {}
+        #: Undos that are to be looked at, by step, with the time; -1: an operator is asked, or has it made again.
+        self.looks: dict[int, int] = {}
         self.to_check: dict[int, None] = {}  # steps that happened, and whose output may mean failure
         #: Steps that did not happen according to an operator, and that have another way left.
         self.denied: dict[int, None] = {}
@@ -270,13 +274,18 @@ class State:
         """The steps that wait for a child saga, or for the undo of one."""
         return [index for index, wait in self.waits.items() if wait.on == "child"]
 
+    def is_returning(self) -> bool:
+        """Whether an undo is wanted that has not ended, or is looked at."""
+        return bool(self.undo_open or self.looks)
+
     def is_done(self) -> bool:
         """Whether every step happened that is still wanted, no call can be added, and no rollback has not ended."""
-        return not (self.remaining or self.open or self.undo_open)
+        return not (self.remaining or self.open or self.undo_open or self.looks)
 
     def is_undone(self) -> bool:
         """Whether every undo has ended, and also every call of a semantic compensation."""
-        return not (self.undo_open or self.in_flight or self.waiting or self.waits or self.doubts or self.questions)
+        busy = self.undo_open or self.in_flight or self.waiting or self.waits or self.doubts or self.questions
+        return not (busy or self.looks)
 
     @property
     def past_pivot(self) -> bool:
@@ -427,9 +436,11 @@ class State:
         Without ``waits`` those of steps that wait are left out.
         Call it when ``decide`` has nothing more to do at ``now_ms``: what is overdue waits for others, not for time.
         """
-        if not (self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions or self.ask_later):
+        timed = self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions or self.ask_later
+        if not (timed or self.looks):
             return None
-        dues = [due for due in self.waiting.values() if due > now_ms]
+        dues = [due for due in self.looks.values() if due > now_ms]
+        dues += [due for due in self.waiting.values() if due > now_ms]
         dues += [wait.due for wait in self.waits.values() if waits and wait.due is not None and wait.due > now_ms]
         dues += [expires for expires in self.expiries() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]

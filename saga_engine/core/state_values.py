@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Unkeyed
+from saga_engine.core.look_records import Look
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.states import PENDING
 from saga_engine.core.undo_call import UndoCall, UndoneCall
@@ -220,6 +221,7 @@ class StepState(msgspec.Struct, eq=False, gc=False):
     left: Sequence[str] = ()  # what remains of the sagas that it started: ids of their steps
     hidden: Sequence[str] = ()  # texts in its output that no view shows
     semantic: Semantic | None = None  # None: no model has answered about it
+    look: Look | None = None  # how its undo is verified; None: it is not undone, or nobody looks
     settled: bool = False  # its dependents may start: it happened, was skipped, or failed and the saga goes on
 
     def took(self, event: str, key: str) -> str:

@@ -139,17 +139,26 @@ STEP_TRANSITIONS: Final = (
         [PENDING, RUNNING, FAILED, BLOCKED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED, ESCALATED],
         ESCALATED,
     ),
+    # the undo was looked at, and the value is not as it was before the call
+    ("reopen", [COMPENSATED, RESOLVED], ESCALATED),
     ("resolve", [ESCALATED], RESOLVED),
     # the undo of its child left something: that was accepted, or declared, there
     ("leave", [COMPENSATING], RESOLVED),
 )
+
+
+def _is_looked(step: StepState, how: str) -> bool:
+    return step.look is not None and step.look.how == how
+
+
 _SETTLED: Final = Guard[StepState]("no doubt", lambda step: step.forward.doubt is None)
 STEP_GUARDS: Final[Mapping[str, Guard[StepState]]] = {
     "succeed": _SETTLED,
     "fail": _SETTLED,
     "block": _SETTLED,
     "doubt": Guard("doubt", lambda step: step.forward.doubt is not None),
-    "undo": Guard("undo wanted", lambda step: step.undo_waits is not None),
+    "undo": Guard("undo wanted", lambda step: step.undo_waits is not None or _is_looked(step, "asked")),
+    "reopen": Guard("its undo is looked at", lambda step: _is_looked(step, "pending")),
     "undone": Guard("undo not in doubt", lambda step: step.undo is not None and step.undo.doubt is None),
     "taken_back": Guard("a call was its undo", lambda step: step.undone_by >= 0),
     "compensated_by_others": Guard("all its steps happened", lambda step: step.semantic == "happened"),

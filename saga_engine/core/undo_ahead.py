@@ -275,13 +275,13 @@ def _touched(state: State, index: int) -> _Touched | None:
         if (whole := state.whole_rollback(index)) is not None:
             for place in undo_places(whole, scope):
                 undone += room.leaves(undo_call(whole, place, state.plan.steps[index].key, index).params.resolve(scope))
-        locks = _locks(acting.spec, params)
+        locks = locks_of(acting.spec, params)
     except (BindingUnresolved, JournalUnreadable):
         return None
     return None if locks is None or not changes else _Touched(changes, given, tuple(undone), output, locks)
 
 
-def _locks(spec: ToolSpec, params: Any) -> frozenset[str] | None:
+def locks_of(spec: ToolSpec, params: Any) -> frozenset[str] | None:
     """The keys of what a call locks; None: nobody can say."""
     if spec.resource is None or not isinstance(params, Mapping):
         return None

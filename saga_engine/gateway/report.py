@@ -230,6 +230,8 @@ def named(tool: str, params: Mapping[str, Any]) -> dict[str, Any]:
 def _called(step: Mapping[str, Any]) -> dict[str, Any]:
     made = {"call": str(step["step_id"]), "tool": step["tool"] or step["name"], "params": _params(step["params"])}
     undo = step["compensation"]
+    if undo is not None and "verified" in undo:
+        made["verified"] = undo["verified"]
     if undo is not None and "calls" in undo and any(call["status"] != "COMPENSATED" for call in undo["calls"]):
         made["undo_calls"] = [
             {"tool": call["tool"], "params": _params(call["params"]), "status": call["status"]}

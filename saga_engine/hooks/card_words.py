@@ -50,6 +50,7 @@ CHINESE_ASKS: Final[Mapping[str, str]] = {
     "undo-blocked": "策略拒绝了撤销，由谁来撤销？",
     "undo-missing": "其效果仍在且没有撤销方法，由谁来撤销？",
     "drift": "该值与已知的步骤所留之值不同，是否覆盖？",
+    "undo-unverified": "撤销声称已完成，但步骤的结果仍在，由谁来撤销？",
     "approval": "是否允许进行该调用？",
     "compensation": "模型建议了补偿步骤，是否允许执行？",
     "session-failed": "该会话的智能体失败了，全部撤销还是保留会话？",

@@ -144,7 +144,10 @@ class Params(Protocol):
 
 @dataclass(slots=True)
 class CompiledRead:
-    """The read that shows what a call is about to change; ``after``, ``absent``, ``sole_writer`` as in ``ToolSpec``."""
+    """The read that shows what a call is about to change; ``after``, ``absent``, ``sole_writer`` as in ``ToolSpec``.
+
+    Or that of its ``undo_check``, which finds what it must show ``absent``.
+    """
 
     tool: str
     spec: ToolSpec | None
@@ -221,6 +224,7 @@ class CompiledFallback:
     max_age_s: float = 0.0
     every_s: float = 0.0
     before: CompiledRead | None = None
+    check: CompiledRead | None = None
 
 
 @dataclass(slots=True)
@@ -278,6 +282,7 @@ class CompiledStep:
     items: int = -1
     item: Item | None = None
     before: CompiledRead | None = None
+    check: CompiledRead | None = None
     child: CompiledChild | None = None
 
     def servings(self) -> Iterator[Serving]:
@@ -294,6 +299,8 @@ class CompiledStep:
             yield serving
             if serving.before is not None:
                 yield serving.before
+            if serving.check is not None:
+                yield serving.check
             if serving.rollback is not None:
                 yield from serving.rollback.calls()
         if self.builtin and self.rollback is not None and self.child is None:
@@ -317,6 +324,15 @@ class CompiledStep:
 
 
 Serving = CompiledStep | CompiledFallback
+
+
+def may_be_looked_at(serving: Serving) -> bool:
+    """Whether something may tell about the undo of a call (``undo_looks`` says what)."""
+    undo = serving.rollback
+    probed = undo is not None and undo.spec is not None and undo.spec.probe is not None
+    return probed or serving.before is not None or serving.check is not None
+
+
 CompiledCall = Serving | CompiledRollback | CompiledRead
 
 
@@ -448,6 +464,8 @@ class CompiledPlan:
     images: bool = False
     #: Whether something in it is computed: that may take long (``execution.computing``).
     computes: bool = False
+    #: Whether something tells about some undo, whether it did what it says (``undo_looks``).
+    looks: bool = False
     #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
     secrets: tuple[str, ...] = ()
     #: The search terms of its tools, once they were needed, and of how many steps (``core.search_terms``).

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from saga_engine.plan import graph
 from saga_engine.plan.checks import check_bodies, check_input, examine
 from saga_engine.plan.child_plans import compile_child
-from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep, may_be_looked_at
 from saga_engine.plan.draft import ABSENT, Draft, draft
 from saga_engine.plan.each import over_list
 from saga_engine.plan.final_steps import finish
@@ -156,6 +156,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         reads=reads,
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive=sensitive,
+        looks=any(may_be_looked_at(serving) for step in steps for serving in step.servings()),
         images=any(serving.before is not None for step in [*steps, *final] for serving in step.servings()),
         computes=made.computes or (made.final is not None and made.final.computes),
         secrets=tuple(dict.fromkeys(secrets)),

@@ -20,6 +20,7 @@ from saga_engine.plan.compute import computation, inline
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.plan.undo_looks import compile_check
 from saga_engine.plan.values import plain
 from saga_engine.plan.which_undo import (
     EACH,
@@ -270,6 +271,7 @@ class _Drafter:
             compensates=None if stuck is None else self._made.by_key[stuck],
         )
         step.before = self._before(step, step)
+        step.check = self._check(step, step, path)
         step.rollback = self._rollback(step, step, written.rollback, path, step.key)
         if written.resource is not None:
             step.resource = self._template({"resource": written.resource}, index, step.key, spec, path)
@@ -360,6 +362,7 @@ class _Drafter:
                 max_age_s=written.cached_s or 0.0,
                 every_s=written.queue_s or 0.0,
                 before=step.before,
+                check=step.check,
             )
         spec = self._spec(written.tool)
         declared = spec or DEFAULT
@@ -376,6 +379,7 @@ class _Drafter:
             timeout_s=declared.timeout_s if written.timeout_s is None else written.timeout_s,
         )
         made.before = self._before(step, made)
+        made.check = self._check(step, made, path)
         made.rollback = self._rollback(step, made, written.rollback, path, slot)
         return made
 
@@ -386,6 +390,13 @@ class _Drafter:
             return None
         assert isinstance(of.params, Template)
         return compile_read(declared, of.params, self._spec(declared.before))
+
+    def _check(self, step: CompiledStep, of: Serving, path: Path) -> CompiledRead | None:
+        """The read that looks after the undo of the call ``of``."""
+        if of.spec is None or of.spec.undo_check is None or step.kind != "compensatable":
+            return None
+        read = self._spec(of.spec.undo_check.tool)
+        return compile_check(of.spec, read, step.key, of.params, self._made.problems, path)
 
     def _rollback(
         self, step: CompiledStep, of: Serving, written: Rollback | None, path: Path, slot: str

@@ -51,7 +51,7 @@ def over_list(step: CompiledStep, of: Params, when: Conditions | None, *, parall
     each = CompiledEach(item=step, when=when, parallel=parallel, collect=collect)
     return replace(
         step, kind="read", tool="", spec=None, params=of, rollback=None, resource=None, fallbacks=(), failed_when=None,
-        before=None, builtin=WORD, each=each,
+        before=None, check=None, builtin=WORD, each=each,
     )  # fmt: skip
 
 
@@ -109,7 +109,8 @@ def _item(
 
     def fallback(other: CompiledFallback) -> CompiledFallback:
         params = ItemParams(other.params, item)
-        return replace(other, params=params, rollback=rollback(other.rollback), before=read(other.before))
+        undo, before, check = rollback(other.rollback), read(other.before), read(other.check)
+        return replace(other, params=params, rollback=undo, before=before, check=check)
 
     failed_when = like.failed_when
     if failed_when is not None:
@@ -123,6 +124,7 @@ def _item(
         params=ItemParams(like.params, item),
         rollback=rollback(like.rollback),
         before=read(like.before),
+        check=read(like.check),
         deps=deps,
         data_deps=like.data_deps,
         dependents=dependents,

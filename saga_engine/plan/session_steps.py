@@ -19,6 +19,7 @@ from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledSt
 from saga_engine.plan.draft import DEFAULT, child_step, compile_read, undo_retry
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.undo_looks import compile_check
 from saga_engine.plan.values import cut
 from saga_engine.plan.which_undo import UndoOf, own_params, registered_undo, usual_params
 
@@ -42,6 +43,9 @@ def compile_call(
     read = None
     if spec is not None and spec.before is not None and catalog is not None and kind == "compensatable":
         read = compile_read(spec, values, catalog.spec(spec.before))
+    check = None
+    if spec is not None and spec.undo_check is not None and catalog is not None and kind == "compensatable":
+        check = compile_check(spec, catalog.spec(spec.undo_check.tool), key, values, Problems(), ())
     rollback = None
     if undo is not None:
         registered = registered_undo(spec)
@@ -64,6 +68,7 @@ def compile_call(
         deps=deps,
         data_deps=frozenset(deps),
         before=read,
+        check=check,
     )
 
 

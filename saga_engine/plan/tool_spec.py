@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from saga_engine.plan.absence import Absence
+    from saga_engine.plan.undo_check import UndoCheck
 
 Effect = Literal["read", "write"]
 Semantic = Literal["auto", "approve", "never"]
@@ -76,6 +77,8 @@ class ToolSpec:
     ``before``: the tool that reads what a call is about to change; the answer before the call is its before-image.
     ``after``: where the after-image comes from: the same read (``read``), or the call's own output (``output``).
     ``absent``: which answers of the read mean that there was nothing yet; the undo is then ``undo_absent``.
+    ``undo_check``: the read that tells whether the undo did what it says. ``verify``: the engine looks after an undo,
+    with that, with ``before`` or with the undo's probe; ``verify_within_s``: so long the old value may still be seen.
     ``resource``: the keys of what a call locks, as templates; ``None``: a function says them.
     ``sole_writer``: nothing but this tool and its undo changes what the read shows, so the read settles a doubt.
     ``semantic``: the role of the tool in semantic compensation: ``auto``, a model may use it; ``approve``, only after
@@ -105,6 +108,9 @@ class ToolSpec:
     absent: Absence | None = None
     undo_absent: str | None = None
     sole_writer: bool = False
+    undo_check: UndoCheck | None = None
+    verify: bool = True
+    verify_within_s: float = 0.0
     resource: tuple[str, ...] | None = ()
     timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)

@@ -27,6 +27,7 @@ from saga_engine.core.effects import (
     CallTool,
     Done,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     Probe,
@@ -61,6 +62,10 @@ _log = logger_of("saga_engine.driver")
 
 #: Effects that call no tool. An operator's answer, a cancel and the end of the process do not wait for them.
 _ASIDE: Final = frozenset({Alert, AskPlanner})
+#: Effects that no record orders: they are made anew by the next owner.
+_LOOKS: Final = frozenset({ReadBefore, LookAfterUndo})
+#: Effects that get a task of their own: stopping does not wait for them.
+_APART: Final = _ASIDE | {LookAfterUndo}
 #: Effects that call one.
 _CALLS: Final = frozenset({CallTool, Probe})
 #: How long notifications may still take when the process, or a session's agent, stops.
@@ -191,11 +196,12 @@ class SagaDriver(Resting):
         if not self.stopping:
             self.stopping = True
             self._drop(AskPlanner)
+            self._drop(LookAfterUndo)
             if any(type(effect) is Alert for effect in self._tasks.values()):
                 asyncio.get_running_loop().call_later(ALERT_GRACE_S, self._drop, Alert)
         self.rouse()
 
-    def _drop(self, kind: type[Alert | AskPlanner]) -> None:
+    def _drop(self, kind: type[Alert | AskPlanner | LookAfterUndo]) -> None:
         """Stop waiting for effects of this kind. They have no external effect and start anew later."""
         for task, effect in self._tasks.items():
             if type(effect) is kind:
@@ -263,7 +269,7 @@ class SagaDriver(Resting):
                 if lessons:
                     continue
                 if self.stopping:
-                    effects = [effect for effect in effects if type(effect) not in (*_ASIDE, ReadBefore)]
+                    effects = [effect for effect in effects if type(effect) not in _ASIDE | _LOOKS]
                     if not (effects or self._tasks or self._outcomes):
                         # (A call whose intent has just become durable is made: without that it would be in doubt.)
                         return await self._release()
@@ -272,7 +278,7 @@ class SagaDriver(Resting):
                     await self._attend(busy=bool(effects or self._tasks))
                 if not effects and await self._rests():
                     return None
-                if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
+                if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _APART:
                     # It runs right here, without its own task: the hot path of a sequential saga.
                     settled_at = await self._perform_here(effects[0])
                 else:

@@ -7,12 +7,14 @@ from typing import Any
 
 from saga_engine.core import images
 from saga_engine.core.effects import (
+    COMPENSATE,
     FORWARD,
     CallTool,
     Direction,
     Done,
     Drifted,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     Probe,
@@ -46,6 +48,19 @@ class ImageReader:
         if read is None:
             message = "the tool declares no read of the value any more, so nobody can tell whether it changed"
             return NotDone(ErrorInfo("image_unread", message, "restore the tool's 'before'", retryable=False), False)
+        return await self._made(state, index, direction, read)
+
+    async def after_undo(self, state: State, effect: LookAfterUndo) -> Image | NotDone:
+        """What is there after an undo (``core.verified``); or why it could not be read. Raises ``LeaseLost``."""
+        if effect.by == "before":
+            return await self.read(state, effect.step, COMPENSATE)
+        check = state.acting(effect.step).check
+        if check is None:
+            message = "the tool declares no 'undo_check' any more, so nobody looks after its undo"
+            return NotDone(ErrorInfo("image_unread", message, retryable=False), retryable=False)
+        return await self._made(state, effect.step, COMPENSATE, check)
+
+    async def _made(self, state: State, index: int, direction: Direction, read: CompiledRead) -> Image | NotDone:
         scope = SecretScope(state)
         try:
             params = await computed(lambda: read.params.resolve(scope))

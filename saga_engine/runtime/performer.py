@@ -6,17 +6,20 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from saga_engine.core.effects import (
+    COMPENSATE,
     Alert,
     AnyEffect,
     AskPlanner,
     CallTool,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     Probe,
     ReadBefore,
     Unknown,
 )
+from saga_engine.core.images import Image
 from saga_engine.core.interpret import Advice
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
@@ -126,8 +129,16 @@ class Performer:
             return self.advise(state, effect)
         if type(effect) is ReadBefore:
             return self.images.read(state, effect.step)
+        if type(effect) is LookAfterUndo:
+            return self.look(state, effect)
         assert type(effect) is Probe
         return self.probe(state, effect)
+
+    async def look(self, state: State, effect: LookAfterUndo) -> Image | Outcome:
+        """What is there after an undo."""
+        if effect.by == "probe":
+            return await self._asked(state, Probe(effect.step, COMPENSATE, 1))
+        return await self.images.after_undo(state, effect)
 
     async def _call_with_secrets(self, state: State, serving: CompiledCall, call: Call) -> Outcome:
         scope, template = SecretScope(state), serving.params
@@ -145,6 +156,11 @@ class Performer:
 
     async def probe(self, state: State, effect: Probe) -> Outcome:
         """Ask whether the call happened."""
+        outcome = await self._asked(state, effect)
+        return await self.images.settle(state, effect, outcome) if state.plan.images else outcome
+
+    async def _asked(self, state: State, effect: Probe) -> Outcome:
+        """What the tool's probe says."""
         serving = state.serving(effect.step, effect.direction)
         scope = SecretScope(state)
         try:
@@ -155,8 +171,7 @@ class Performer:
         if serving.params.secrets:
             call = call._replace(masked=await computed(lambda: serving.params.resolve(StateScope(state))))
         self.lease.check()
-        outcome = scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
-        return await self.images.settle(state, effect, outcome) if state.plan.images else outcome
+        return scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
 
     async def learn(self, lesson: Lesson, age_ms: int = 0) -> None:
         """An operator said ``age_ms`` ago that a call happened, and that is durable: de-duplication stores its result.

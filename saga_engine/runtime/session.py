@@ -135,7 +135,7 @@ class Session(SessionSteps):
             await self._changes()
         if self._diverging == "append":
             self._append()
-        while self._recorded.anew and self._here().undo_open:  # what is made anew must have been undone before
+        while self._recorded.anew and self._here().is_returning():  # what is made anew must have been undone before
             self._require_unasked(self._asked)
             await self._changes()
 
@@ -229,7 +229,7 @@ class Session(SessionSteps):
             self._require_unasked(waits)
             raise RuntimeError(f"call {waits[0]} is in flight: await it before rolling back")
         await self._repeat_rollback(to)
-        while self._here().undo_open:  # a rollback that another life started
+        while self._here().is_returning():  # a rollback that another life started
             self._require_unasked(() if undoes_more(self._here()) else self._asked)
             await self._changes()
         state = self._here()
@@ -239,7 +239,7 @@ class Session(SessionSteps):
             self._rolling = (chosen, len(self._made))
             self._request_rollback()
         open_keys = {key for key in since if has_undo(state, state.plan.by_key[key])}
-        while not open_keys <= self._undone:
+        while self._here().is_returning() or not open_keys <= self._undone:
             self._require_unasked(() if undoes_more(self._here()) else open_keys)
             await self._changes()
         self._rolling = ([], -1)

@@ -21,12 +21,14 @@ class ToolTable:
     __slots__ = ()
 
 
-#: Options of every tool that may stand in such a table; ``before_absent`` is the option ``absent``.
+#: Options of every tool that may stand in such a table; ``before_absent`` is the option ``absent``, ``verify_undo``
+#: the option ``verify``: that of an HTTP table is about certificates.
 SHARED: Final = (
     *("description", "use_when", "not_when", "returns", "tags", "sensitive", "redact"),
     *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
     *("compensates", "semantic", "version", "retry", "breaker"),
     *("undo_params", "undo_each", "undo_then", "before", "after", "before_absent", "undo_absent", "sole_writer"),
+    *("undo_check", "verify_undo", "verify_within_s"),
 )
 
 
@@ -143,6 +145,9 @@ def image_options(it: Fields) -> dict[str, Any]:
         "absent": absent,
         "undo_absent": undo_absent or None,
         "sole_writer": it.flag("sole_writer"),
+        "undo_check": it.table("undo_check"),
+        "verify": it.any("verify_undo", default=True),
+        "verify_within_s": it.any("verify_within_s", default=0.0),
     }
 
 

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD, Direction
 from saga_engine.core.state import State
+from saga_engine.core.verified.evolving import is_asked
 
 #: The tools that have time series of their own, in the order in which they were first called.
 MOST_TOOLS: Final = 200
@@ -55,7 +56,8 @@ class Metrics:
             r.StepRetryScheduled: lambda state, record: self._on_end(state, record, "retry"),
             r.StepDeferred: lambda state, record: self._on_end(state, record, "deferred"),
             r.StepInDoubt: lambda state, record: self._on_end(state, record, "in_doubt"),
-            r.StepEscalated: lambda _, record: self._asked.labels(record.kind).inc(),
+            r.StepEscalated: self._on_asked,
+            r.UndoLooked: self._on_looked,
             r.SessionKept: lambda _, record: self._asked.labels(record.kind).inc(),
             r.QuestionResolved: lambda *_: self._answered.labels("operator").inc(),
             r.ApprovalExpired: lambda *_: self._answered.labels("expired").inc(),
@@ -102,6 +104,9 @@ class Metrics:
             registry=to,
         )
         self._settled = Counter("saga_settled", "Steps that happened, by how that is known", ["via"], registry=to)
+        self._looks = Counter(
+            "saga_undo_looks", "Undos that were looked at, by what that showed", ["outcome"], registry=to
+        )
         self._asked = Counter("saga_questions", "Questions to operators", ["kind"], registry=to)
         self._answered = Counter(
             "saga_answers", "Questions that were answered, or had no answer in time", ["by"], registry=to
@@ -143,6 +148,15 @@ class Metrics:
         begun = self._begun.pop((state.saga_id, record.step, lane), None)
         if begun is not None:
             self._call_seconds.labels(tool, lane).observe(max(record.at - begun, 0) / 1000)
+
+    def _on_looked(self, _: State, record: r.UndoLooked) -> None:
+        if record.how != "later":
+            self._looks.labels(record.how).inc()
+
+    def _on_asked(self, state: State, record: r.StepEscalated) -> None:
+        self._asked.labels(record.kind).inc()
+        if record.direction != FORWARD and is_asked(state, state.plan.by_key[record.step]):
+            self._looks.labels("drift" if record.kind == "drift" else "unverified").inc()
 
     def _on_turned(self, state: State, record: r.CompensationStarted) -> None:
         self._begun[state.saga_id, "", "turn"] = record.at

@@ -278,6 +278,9 @@ class SagaSpans:
             decision = "answer"  # one of the plan's own options: its words are in no span
         self._note("saga.answer", record.at, {n.QUESTION: record.question, n.DECISION: decision})
 
+    def _on_looked(self, _: State, record: r.UndoLooked) -> None:
+        self._note("saga.undo_looked", record.at, {n.STEP: record.step, n.OUTCOME: record.how})
+
     def _on_planner(self, _: State, record: r.PlannerAsked) -> None:
         attributes = {n.OPERATION: n.PLAN, n.STEP: record.step, n.REASON: record.purpose}
         self._begin(("", "plan"), record.at, n.PLAN, attributes)
@@ -333,6 +336,7 @@ _SAW: Final[Mapping[type[Any], Callable[[SagaSpans, State, Any], None]]] = {
     **dict.fromkeys(_ENDS, SagaSpans._on_end),  # noqa: SLF001
     r.StepEscalated: SagaSpans._on_asked,  # noqa: SLF001
     r.SessionKept: SagaSpans._on_asked,  # noqa: SLF001
+    r.UndoLooked: SagaSpans._on_looked,  # noqa: SLF001
     r.QuestionResolved: SagaSpans._on_answered,  # noqa: SLF001
     r.ApprovalExpired: SagaSpans._on_answered,  # noqa: SLF001
     r.PlannerAsked: SagaSpans._on_planner,  # noqa: SLF001

@@ -25,12 +25,15 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import decode, encode, inflate
 from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import (
+    COMPENSATE,
     FORWARD,
     Alert,
     AnyEffect,
     AskPlanner,
     CallTool,
+    Done,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     Probe,
@@ -44,6 +47,7 @@ from saga_engine.core.state_values import Place, Replanning
 from saga_engine.errors import SagaError
 from saga_engine.execution.calls import Lesson, lesson_of
 from saga_engine.loggers import logger_of
+from saga_engine.plan.undo_looks import look_of
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activity_calls import (
     growing,
@@ -176,8 +180,17 @@ class SagaFlow:
         """Record the outcome of an effect."""
         machine = self._driven()
         said = len(machine.said().records)
+        machine.looks = self._looks_after(effect, result)
         machine.learn(effect, result, self._now_ms(), workflow.random().random())
         self._journal(machine.said().records[said:])
+
+    def _looks_after(self, effect: AnyEffect, result: Result) -> bool:
+        """Whether the undo that happened is looked at. Only then does the history have the mark of that."""
+        if not isinstance(effect, CallTool | Probe) or effect.direction != COMPENSATE or type(result) is not Done:
+            return False
+        state = self._here()
+        by = look_of(state.acting(effect.step), state.whole_rollback(effect.step), image=False)
+        return bool(by) and workflow.patched("undo-looks")
 
     def _forget_change(self, record: r.QuestionResolved) -> None:
         """An operator wants a call made whose tool had changed: the worker checks anew whether it fits."""
@@ -204,9 +217,9 @@ class SagaFlow:
             }
             work = perform_question(body, lease_s)
         else:
-            assert isinstance(effect, CallTool | Probe)
-            try:
-                order = orders.call(effect)
+            assert isinstance(effect, CallTool | Probe | LookAfterUndo)
+            try:  # (a tool with another look than its undo's probe does not run here)
+                order = orders.call(Probe(effect.step, COMPENSATE, 1) if isinstance(effect, LookAfterUndo) else effect)
             except SagaError as error:
                 self._outcomes.append((effect, Unknown(ErrorInfo("engine_defect", error.message[:1000]))))
                 self._roused = True
@@ -221,7 +234,7 @@ class SagaFlow:
         except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
             workflow.logger.exception("an effect of saga %s failed inside the engine", self._here().saga_id)
             defect = ErrorInfo("engine_defect", f"{type(error).__name__}: {error}"[:500])
-            result = Unknown(defect) if isinstance(effect, CallTool | Probe) else defect
+            result = defect if isinstance(effect, Alert | AskPlanner) else Unknown(defect)
         if isinstance(effect, AskPlanner) and isinstance(result, dict):
             assert self._catalog is not None
             self._catalog.learn(result.get("declared", {}))
@@ -231,10 +244,11 @@ class SagaFlow:
         assert task is not None
         self._tasks.discard(task)
 
-    async def _called(self, effect: CallTool | Probe, order: CallOrder, lease_s: float) -> Outcome:
+    async def _called(self, effect: CallTool | Probe | LookAfterUndo, order: CallOrder, lease_s: float) -> Outcome:
         begin = self._begin
         assert begin is not None
-        place = (effect.step, effect.direction)
+        direction = COMPENSATE if type(effect) is LookAfterUndo else effect.direction  # type: ignore[union-attr]
+        place = (effect.step, direction)
 
         def unwanted() -> bool:
             # A call that nobody can begin must not keep a long history from being continued in another run.
@@ -252,10 +266,10 @@ class SagaFlow:
             return NotDone(payloads.read_error(answered["error"]), counted=False)
         return answered
 
-    def _unwanted(self, effect: CallTool | Probe) -> bool:
+    def _unwanted(self, effect: CallTool | Probe | LookAfterUndo) -> bool:
         """Whether a call that nobody could begin yet is no longer wanted."""
         state = self._here()
-        if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubt:
+        if type(effect) is not CallTool or effect.direction != FORWARD or state.steps[effect.step].forward.doubt:
             return False
         return state.turns and state.ending is None and state.plan.steps[effect.step].compensates is None
 

@@ -313,7 +313,7 @@ def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[L
 
 def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, lines: Sequence[Line]) -> Iterator[str]:
     status, report = step["status"], body["report"]
-    listed = [name for name, ids in report.items() if name != "clean" and step["step_id"] in ids]
+    listed = [name for name, ids in report.items() if name not in ("clean", "verified") and step["step_id"] in ids]
     if len(listed) > 1:
         yield f"it is in more than one list of the report: {', '.join(listed)}"
     ended = body["status"] in t.SAGA_FINAL

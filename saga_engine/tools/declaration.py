@@ -16,6 +16,7 @@ from saga_engine.plan.lookalikes import own_lookalikes
 from saga_engine.plan.problems import Path, Problems
 from saga_engine.plan.redacted import fault_of
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
+from saga_engine.plan.undo_check import read_undo_check
 from saga_engine.plan.values import cut, json_path
 from saga_engine.plan.which_undo import UndoOf, own_params
 from saga_engine.tools.limits import parse_rate, template_fields
@@ -32,6 +33,8 @@ KEPT_BY_EFFECT: Final = {"dedupe_ttl_s": "write", "last_good_s": "read"}
 #: A time-to-live over ten years is a typing error (and a store counts its times in 63 bits).
 _MAX_KEPT_S: Final = 10 * 365 * 86_400
 _MAX_TEXT_CHARS: Final = 20_000
+#: An old value that is seen for longer than this is no matter of consistency.
+_MAX_WITHIN_S: Final = 3600
 _OWN_LIST: Final = re.compile(r"\$(output|before)(?![^.\[])")
 
 
@@ -316,8 +319,32 @@ def _refuse_bad_images(name: str, options: Mapping[str, Any]) -> None:
             "absent and undo_absent belong together",
             "absent says which answer means that there was nothing yet, undo_absent removes what the call created",
         )
+    _refuse_bad_looks(name, options)
     if absent is not None:
         try:
             read_absence(absent)
         except ValueError as error:
             refuse(name, *error.args)
+
+
+def _refuse_bad_looks(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse invalid declarations about the look after an undo."""
+    check, within_s = options["undo_check"], options["verify_within_s"]
+    if not isinstance(options["verify"], bool):
+        refuse(name, "verify must be True or False", "verify=False: nobody looks whether the undo did what it says")
+    if within_s != 0 and (not _seconds(within_s) or within_s > _MAX_WITHIN_S):
+        refuse(name, f"verify_within_s={within_s!r} is no time", f"give a number of seconds, 0 to {_MAX_WITHIN_S:,}")
+    if check is None:
+        return
+    if options["effect"] == "read":
+        refuse(name, "it reads, so there is no undo to look after", "remove undo_check")
+    try:
+        made = read_undo_check(check)
+    except ValueError as error:
+        refuse(name, *error.args)
+    for place, text, hint in own_lookalikes(made.params or {}, (), ("undo_check", "params"), listed=False):
+        refuse(name, f"{json_path(place)[2:]}={cut(text, 120)} is not a binding; the read would get it as it is", hint)
+    problems = Problems()
+    own_params(UndoOf(made.tool, made.params), "", Template({}, None, ()), problems, ("undo_check", "params"))
+    for problem in problems.listed():
+        refuse(name, f"undo_check.params: {problem.message}", problem.hint)

@@ -12,6 +12,7 @@ from saga_engine.core.redaction import Redaction
 from saga_engine.errors import ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
+from saga_engine.plan.undo_check import read_undo_check
 from saga_engine.plan.values import digest
 from saga_engine.tools.declaration import refuse, refuse_contradictions, refuse_lookalikes, signs, undo_calls
 from saga_engine.tools.docstrings import read_docstring
@@ -213,6 +214,9 @@ class Tool(PlainOptions, Generic[P, R]):
             absent=None if self.absent is None else read_absence(self.absent),
             undo_absent=undo_absent,
             sole_writer=self.sole_writer,
+            undo_check=None if self.undo_check is None else read_undo_check(self.undo_check),
+            verify=self.verify,
+            verify_within_s=float(self.verify_within_s),
             resource=None if callable(self.resource) else templates_of(self.resource),
             timeout_s=float(self.timeout_s),
             retry=self.retry,
@@ -282,6 +286,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     True}`` or ``{"fields": {"exists": False}}``.
     ``undo_absent``: the undo in that case, which removes what the call created.
     ``sole_writer``: nothing but this tool and its undo changes the value, so that reading it settles a call in doubt.
+    ``undo_check``: what must be seen after the undo: ``{"tool": get_order, "params": {"id": "$output.id"}, "shows":
+    {"fields": {"status": "void"}}}``; ``shows`` is written like ``absent``. Default: the read of ``before``, or the
+    undo's probe.
+    ``verify``: whether the engine looks after the undo. Default: ``True``.
+    ``verify_within_s``: seconds for which the old value may still be seen after the undo. Default: ``0``.
     ``timeout_s``: seconds for one attempt. Default: ``30.0``.
     ``retry``: a ``RetryPolicy``. Default: 4 attempts, 1 s to 30 s, jitter.
     ``resource``: the keys of what a call touches: ``"user:{user_id}"``, several of these, or a function of the params.

@@ -33,6 +33,9 @@ class ToolOptions(TypedDict, total=False):
     absent: Mapping[str, Any] | None
     undo_absent: str | Callable[..., Any] | None
     sole_writer: bool
+    undo_check: Mapping[str, Any] | None
+    verify: bool
+    verify_within_s: float
     timeout_s: float
     retry: RetryPolicy
     resource: ResourceKey | None
@@ -86,6 +89,9 @@ class PlainOptions:
     absent: Mapping[str, Any] | None = None
     undo_absent: str | Callable[..., Any] | None = None
     sole_writer: bool = False
+    undo_check: Mapping[str, Any] | None = None
+    verify: bool = True
+    verify_within_s: float = 0.0
     timeout_s: float = 30.0
     retry: RetryPolicy = DEFAULT_RETRY
     max_concurrency: int | None = None

@@ -42,6 +42,9 @@ class ToolChanges(TypedDict, total=False):
     ``undo_each``: a list, such as ``"$output.items"``: the undo is called once for each item, which ``"$item"`` binds.
     ``undo_then``: the calls that follow the undo: ``[{ tool = "cancel", params = { id = "$output.id" } }]``.
     ``after``: ``output``: the call's own output is the new value, in the form of the read; by default it is read again.
+    ``undo_check``: what must be seen after the undo: ``{ tool = "get_order", shows = { fields = { void = true } } }``.
+    ``verify``: ``false``: nobody looks whether the undo did what it says. ``verify_within_s``: seconds for which the
+    old value may still be seen after it.
     ``retry``: how often and how fast a call is tried again: some of the fields of ``retry`` below.
     ``resource``: a key for what a call changes, ``"user:{user_id}"``, or several of these; ``false``: none.
     Calls with the same key run one at a time, across all processes.
@@ -80,6 +83,9 @@ class ToolChanges(TypedDict, total=False):
     absent: Mapping[str, Any]
     undo_absent: str
     sole_writer: bool
+    undo_check: Mapping[str, Any]
+    verify: bool
+    verify_within_s: float
     timeout_s: float
     retry: Mapping[str, Any]
     resource: str | list[str] | Literal[False]

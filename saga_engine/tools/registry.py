@@ -13,6 +13,7 @@ from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import ToolInvalid, ToolMissing
 from saga_engine.plan.model_tools import ModelTools
 from saga_engine.plan.schema_types import unfillable
+from saga_engine.plan.undo_check import read_undo_check
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.invoke import Caller, Invocation, no_probe
 from saga_engine.tools.options import LINKS, READS
@@ -97,6 +98,8 @@ class ToolRegistry(ModelTools):
                         hint="an undo is a tool with effect='write'",
                         tool=name,
                     )
+            if (check := self._tools[name].undo_check) is not None:
+                self._refuse_bad_check(name, read_undo_check(check).tool)
             if "before" in links:
                 self._refuse_bad_read(name, links["before"])
         self._refuse_unfillable()
@@ -121,6 +124,14 @@ class ToolRegistry(ModelTools):
                     hint=f"give both tools a parameter {param!r}",
                     tool=name,
                 )
+
+    def _refuse_bad_check(self, name: str, tool: str) -> None:
+        """Refuse an ``undo_check`` whose tool is unknown, or writes."""
+        read = self._tools.get(tool)
+        if read is None or read.effect != "read":
+            why = "is no tool here" if read is None else "writes"
+            hint = "undo_check names a tool with effect='read'"
+            raise ToolInvalid(f"tool {name!r}: the tool {tool!r} of its undo_check {why}", hint=hint, tool=name)
 
     def _refuse_unfillable(self) -> None:
         """Refuse an undo that would be called without params: it would undo nothing and report success."""

@@ -26,6 +26,8 @@ from tests.core.engine_mutants import (
 )
 from tests.core.final_simulation import FinalSimulation
 from tests.core.image_simulation import ImageSimulation
+from tests.core.lying_mutants import LYING_MUTANTS
+from tests.core.lying_simulation import LyingImages
 from tests.core.session_simulation import SessionSimulation
 from tests.core.several_mutants import SEVERAL_MUTANTS
 from tests.core.several_simulation import SeveralSimulation
@@ -52,4 +54,5 @@ HUNTS: dict[type[Simulation], dict[str, Any]] = {
     ImageSimulation: IMAGE_MUTANTS,
     ChildSimulation: CHILD_MUTANTS,
     UndoCallsSimulation: UNDO_CALLS_MUTANTS,
+    LyingImages: LYING_MUTANTS,
 }

@@ -21,6 +21,7 @@ from saga_engine.core.effects import (
     Done,
     Drifted,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     ReadBefore,
@@ -119,6 +120,12 @@ class ImageSimulation(Simulation):
             self._stranger(state)
         seen = self._look(state.plan.steps[effect.step].key)
         self.machine.learn(effect, seen, max(self.now, state.at), self.dice.random())
+
+    def _after_undo(self, state: State, effect: LookAfterUndo) -> Any:
+        if effect.by != "before":
+            return super()._after_undo(state, effect)
+        self._stranger(state)
+        return self._look(state.plan.steps[effect.step].key)
 
     def _waits(self, state: State, effect: CallTool) -> r.AnyRecord | None:
         self._stranger(state)

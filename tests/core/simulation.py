@@ -27,6 +27,7 @@ from saga_engine.core.effects import (
     CallTool,
     Done,
     ErrorInfo,
+    LookAfterUndo,
     NotDone,
     Outcome,
     ReadBefore,
@@ -201,7 +202,7 @@ class Simulation(Guarded, Replanning):
                 del self.inbox[:answered]
                 self._maybe_crash()
             for effect in machine.durable(ready):
-                if not isinstance(effect, ReadBefore):
+                if not isinstance(effect, ReadBefore | LookAfterUndo):
                     self._check_turn(state, effect)
                     self.intended.add(place_of(effect))
                 in_flight.append(effect)
@@ -278,6 +279,12 @@ class Simulation(Guarded, Replanning):
         if isinstance(effect, ReadBefore):
             self._read(state, effect)
             return
+        if isinstance(effect, LookAfterUndo):
+            self._maybe_crash()
+            seen = self._after_undo(state, effect)
+            self._maybe_crash()
+            self._learned(effect, seen, self._tick(state), self.dice.random())
+            return
         if place_of(effect) not in self.intended:
             raise Violation("an effect without its intent")
         if isinstance(effect, AskPlanner):
@@ -324,6 +331,13 @@ class Simulation(Guarded, Replanning):
     def _read(self, state: State, effect: ReadBefore) -> None:
         """What a read shows of the value that a call is about to change; nothing here has any."""
         raise NotImplementedError
+
+    def _after_undo(self, state: State, effect: LookAfterUndo) -> Any:
+        """What a look after an undo shows: here the undo's own probe is asked."""
+        spec = state.serving(effect.step, COMPENSATE).spec
+        assert effect.by == "probe"
+        assert spec is not None
+        return self._probe(*self._place(state, effect.step, COMPENSATE), spec)
 
     def _tick(self, state: State) -> int:
         self.now = max(self.now, state.at) + self.dice.choice([0, 1, 700])

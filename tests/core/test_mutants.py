@@ -32,6 +32,8 @@ from tests.core.engine_mutants import (
 from tests.core.final_simulation import FinalSimulation
 from tests.core.hunts import HUNTS
 from tests.core.image_simulation import ImageSimulation
+from tests.core.lying_mutants import LYING_MUTANTS
+from tests.core.lying_simulation import LyingImages
 from tests.core.session_simulation import SessionSimulation
 from tests.core.several_mutants import SEVERAL_MUTANTS
 from tests.core.several_simulation import SeveralSimulation
@@ -162,6 +164,13 @@ def test_the_simulation_of_several_undo_calls_catches(name: str, monkeypatch: py
     """An engine that makes the calls of an undo wrongly does not get through."""
     UNDO_CALLS_MUTANTS[name](monkeypatch)
     assert hunt(name, UndoCallsSimulation) is not None, f"nothing noticed the mutant '{name}'"
+
+
+@pytest.mark.parametrize("name", LYING_MUTANTS)
+def test_the_simulation_of_lying_undos_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that believes what an undo says does not get through."""
+    LYING_MUTANTS[name](monkeypatch)
+    assert hunt(name, LyingImages) is not None, f"nothing noticed the mutant '{name}'"
 
 
 @pytest.mark.parametrize("kind", HUNTS, ids=lambda kind: kind.__name__)

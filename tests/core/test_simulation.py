@@ -16,6 +16,7 @@ from tests import tiers
 from tests.core.ahead_simulation import AheadSimulation
 from tests.core.generator import FEATURES, drawn, generated
 from tests.core.image_simulation import ImageSimulation
+from tests.core.lying_simulation import lying
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 from tests.core.taking_back_simulation import TakingBackSimulation
@@ -105,6 +106,20 @@ def test_no_stranger_is_overwritten() -> None:
             seen["unchanged"] += getattr(record, "via", "") == "unchanged"
             seen["undo anyway"] += getattr(record, "decision", "") == "undo"
     assert tiers.fewer() or all(seen[name] > 3 for name in ("drift", "unchanged", "undo anyway")), seen
+
+
+@pytest.mark.seeds
+def test_an_undo_that_only_says_so_is_found_out() -> None:
+    """Undos that lie, with every feature of plans: none counts as verified, and no honest one is doubted."""
+    seen: Counter[str] = Counter()
+    for seed in range(tiers.examples(300)):
+        simulation = lying(seed)
+        simulation.run()
+        for record in simulation.journalled():
+            seen[getattr(record, "kind", "")] += 1
+            seen[getattr(record, "how", "")] += 1
+    kinds = ("undo-unverified", "verified", "said", "later")
+    assert tiers.fewer() or all(seen[name] > 3 for name in kinds), seen
 
 
 #: What shows in a journal that its saga has a feature.

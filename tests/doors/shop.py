@@ -12,6 +12,8 @@ LEDGER = Path("ledger.jsonl")
 #: While one of these files is there, a payment's answer is lost after it was made, or its tool raises then what says nothing.
 LOSES_ANSWERS = Path("loses-answers")
 RAISES = Path("raises")
+#: While it is there, a refund says that it was made, and is none.
+LIES = Path("lies")
 
 
 def ledger() -> list[dict[str, Any]]:
@@ -35,9 +37,17 @@ def pay(amount: int, card: str, idempotency_key: str) -> dict[str, str]:
     return {"payment": f"P{amount}"}
 
 
-@tool
+@tool(effect="read")
+def refunded(payment: str) -> dict[str, bool] | None:
+    """Whether a payment was refunded."""
+    return {"refunded": True} if any(entry.get("payment") == payment for entry in ledger()) else None
+
+
+@tool(probe=refunded)
 def refund(payment: str, idempotency_key: str) -> None:
     """Refund."""
+    if LIES.exists():
+        return
     _note(tool="refund", payment=payment, key=idempotency_key)
 
 

@@ -42,6 +42,7 @@ TEMPORAL = "Temporal"
 WITHOUT = {
     ("held by a stop", "CLI"): _BEFORE_THE_SAGA,
     ("undone by the registered undo", "CLI"): _BEFORE_THE_SAGA,
+    ("an undo that only says so is found out", "CLI"): _BEFORE_THE_SAGA,
     ("held by an open breaker", "CLI"): _BEFORE_THE_SAGA,
     ("no more sagas are live than the quota says", "CLI"): _OWN_STORE,
     ("no more sagas are live than the quota says", TEMPORAL): "a quota stands in the namespace of a store's sagas",
@@ -74,6 +75,7 @@ ELSEWHERE = {
     ("a saga's calls cost no more than its budget", TEMPORAL): f"{_THERE}test_a_saga_costs_no_more_than_its_budget",
     ("held by a stop", TEMPORAL): "tests/sagas/test_stops.py::test_where_no_append_tells_the_view_is_read",
     ("held by an open breaker", TEMPORAL): f"{_GUARDED}test_a_step_waits_for_a_breaker",
+    ("an undo that only says so is found out", TEMPORAL): f"{_THERE}test_an_undo_that_only_says_so_is_found_out",
     ("undone by the registered undo", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
     ("nothing sensitive is shown", TEMPORAL): f"{_THERE}test_an_undo_is_the_registered_one",
     ("a value that the schema refuses reaches no tool", TEMPORAL): (
@@ -264,6 +266,25 @@ async def undone(way: str, folder: Path) -> None:
     refunds = [entry for entry in shop.ledger() if entry["tool"] == "refund"]
     assert [entry["payment"] for entry in refunds] == ["P5"]
     assert refunds[0]["key"] not in {"", paid()[0]["key"]}
+
+
+@promise("an undo that only says so is found out")
+async def found_out(way: str, folder: Path) -> None:
+    """The undo's own probe tells: an operator is asked, and nothing counts as undone."""
+    (folder / shop.LIES).touch()
+    async with opened() as engine:
+        await tried(way, engine, PARAMS)
+        undone = [head.saga_id for head in await engine.list() if head.status == "COMPLETED"]
+        undone = [saga_id for saga_id in undone if not (await engine.show(saga_id)).body.get("parent")]
+        undoing = [asyncio.create_task(engine.undo(saga_id)) for saga_id in undone]
+        await until(lambda: _is_asked(engine))
+        for task in undoing:  # that of a parent waits for the operator whom its child asks
+            task.cancel()
+        await asyncio.gather(*undoing, return_exceptions=True)
+        bodies = [(await engine.show(head.saga_id)).body for head in await engine.list()]
+    asked = [question["kind"] for body in bodies for question in body["questions"]]
+    assert asked.count("undo-unverified") == 1
+    assert not any(body["report"]["clean"] for body in bodies if body["report"]["compensated"])
 
 
 @promise("nothing sensitive is shown")

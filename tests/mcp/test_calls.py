@@ -342,4 +342,4 @@ async def test_what_a_server_changed_is_read_before_and_after(world: World) -> N
     result = await run(world.server({}, tools), plan)
     assert (result.status, world.bookings) == ("COMPENSATED", {})
     assert result.body["steps"][0]["before"] == {"absent": True}
-    assert [call["name"] for call in world.calls] == ["find", "book", "find", "broken", "find", "cancel"]
+    assert [call["name"] for call in world.calls] == ["find", "book", "find", "broken", "find", "cancel", "find"]

@@ -185,7 +185,7 @@ OF_IMAGES = [
     Mutation(
         "tests/undo/test_before_images.py::test_a_read_that_ended_while_the_store_wrote_is_not_made_twice",
         "a read whose result nobody looked at yet is made again",
-        (("self._looking.update(look.step for look in ready.looks)", "pass"),),
+        (("self._looking.update(ready.looks)", "pass"),),
     ),
     Mutation(
         "tests/undo/test_undo_calls.py::test_every_call_happens_in_order_under_its_own_key",
@@ -206,5 +206,42 @@ OF_IMAGES = [
         "tests/undo/test_before_images.py::test_after_an_operator_s_happened_the_call_s_own_value_is_no_drift",
         "what the call would have left counts as drift",
         (('return "undo" if sole_writer or own else "drift"', 'return "undo" if sole_writer else "drift"'),),
+    ),
+    # 101
+    Mutation(
+        "tests/undo/test_verified_undos.py::test_an_undo_that_only_says_so_is_asked_about",
+        "a value that is as the call left it counts as undone",
+        (
+            (
+                'would_leave(state, index, found):\n        return "left"',
+                'would_leave(state, index, found):\n        return "verified"',
+            ),
+        ),
+        quick=True,
+        only="before",
+    ),
+    Mutation(
+        "tests/undo/test_verified_undos.py::test_an_undo_that_did_what_it_says_is_verified",
+        "nobody looks whether an undo did what it says",
+        (("        if by and not (record.via in", "        if False and not (record.via in"),),
+    ),
+    Mutation(
+        "tests/undo/test_verified_undos.py::test_what_an_operator_undid_by_hand_is_looked_at",
+        "what an operator says of an undo is believed",
+        (("_by(state, state.plan.by_key[record.step], by_hand=True)", '""'),),
+    ),
+    Mutation(
+        "tests/core/test_simulation.py::test_an_undo_that_only_says_so_is_found_out",
+        "the saga ends while an undo is looked at",
+        (("return not (busy or self.looks)", "return not busy"),),
+    ),
+    Mutation(
+        "tests/core/test_mutants.py::test_the_simulation_of_lying_undos_catches",
+        "the simulated undos do not lie",
+        (),
+        elsewhere=(
+            ("tests/core/lying_simulation.py", "self.lies_of.random() < self.often", "self.lies_of.random() < 0"),
+        ),
+        only="nobody",
     ),
 ]

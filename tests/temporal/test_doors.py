@@ -73,6 +73,17 @@ async def test_a_schema_that_takes_exponential_time_is_refused(place: Place, fol
     assert "references written out" in await told(place, {"ask": {"question": "How much?", "schema": BOMB}})
 
 
+async def test_an_undo_that_only_says_so_is_found_out(place: Place, folder: Path) -> None:
+    """The undo's own probe is asked in the workflow, and nothing counts as undone."""
+    (folder / shop.LIES).touch()
+    async with place.both(shop.TOOLS) as coordinator:
+        fails = {"step_id": 8, "tool": "wire", "params": {"amount": 1, "card": CARD}}
+        plan = {"steps": [{"step_id": 7, **pay(PARAMS)}, fails]}
+        result = await coordinator.run(plan, saga_id=place.saga_id("lies"))
+    assert (result.status, result.report["failed"]) == ("ESCALATED", [7])
+    assert [each["kind"] for each in result.body["questions"]] == ["undo-unverified"]
+
+
 async def test_an_undo_is_the_registered_one(place: Place, folder: Path) -> None:
     """With what the call returned, once, under a key of the undo's own; nothing sensitive is shown."""
     async with place.both(shop.TOOLS) as coordinator:

@@ -100,7 +100,7 @@ async def test_an_update_is_undone_to_the_value_before(coordinator: Coordinator,
     assert (outcome.status, shop.prices) == ("COMPENSATED", {"tea": 10})
     assert shop.calls == [
         *[("read", "tea"), ("set", "tea", 12), ("read", "tea")],
-        *[("read", "tea"), ("set", "tea", 10)],
+        *[("read", "tea"), ("set", "tea", 10), ("read", "tea")],
     ]
     step = outcome.body["steps"][0]
     assert (step["before"], step["after"]) == ({"value": {"price": 10}}, {"value": {"price": 12}})

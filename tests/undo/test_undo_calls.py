@@ -59,11 +59,16 @@ class Store:
 
         @tool(retry=TWICE)
         async def free(name: str, ctx: ToolContext) -> dict:
-            return store._call(f"free {name}", ctx)
+            made = store._call(f"free {name}", ctx)
+            if store.there.get(name) == "new":
+                del store.there[name]
+            return made
 
         @tool(retry=TWICE)
         async def cancel(id: str, ctx: ToolContext) -> dict:  # noqa: A002 - the outside system calls it so
-            return store._call(f"cancel {id}", ctx)
+            made = store._call(f"cancel {id}", ctx)
+            store.there = {name: id for name in store.there}
+            return made
 
         @tool(effect="read")
         async def look(name: str) -> dict:

@@ -75,6 +75,7 @@ class World:
         async def undo(id: str, ctx: ToolContext) -> None:  # noqa: A002
             self.calls.append(f"{name} {id}")
             self.keys.append(ctx.idempotency_key)
+            self.swapped = False
 
         return tool(undo, name=name, tolerates_absence=True)
 

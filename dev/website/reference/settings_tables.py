@@ -31,7 +31,7 @@ from saga_engine.tools.overrides import ToolChanges
 from saga_engine.tools.secrets import SecretsTable
 
 #: A name of a shared option in a table of a tool that declares its own option of the other name.
-_RENAMED: Final = {"before_absent": "absent"}
+_RENAMED: Final = {"before_absent": "absent", "verify_undo": "verify"}
 _NAMED: Final = re.compile(r"(?:^|(?<=[.;] ))((?:``\w+``, )*``\w+``): ")
 
 

@@ -18,6 +18,7 @@ from saga_engine.core.evolve import amendments, calls, children, compensation, e
 from saga_engine.core.evolve.transition import move, stop, turn_saga, wake
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Doubt
+from saga_engine.core.verified import evolving as verified
 from saga_engine.errors import JournalUnreadable
 
 
@@ -118,6 +119,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepInDoubt: calls.in_doubt,
     r.ProbeIntended: calls.probe_intended,
     r.ProbeFailed: calls.probe_failed,
+    r.UndoLooked: verified.looked,
     r.CompensationRequested: calls.compensation_requested,
     r.CompensationStarted: compensation.compensation_started,
     r.CompensationRefused: compensation.compensation_refused,

@@ -15,6 +15,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Proposal, Replanning, StepState, Underway
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
+from saga_engine.plan.compiled import may_be_looked_at
 from saga_engine.plan.each import woven
 from saga_engine.plan.values import digest
 
@@ -40,6 +41,7 @@ def call_added(state: State, record: r.CallAdded) -> None:
     plan.steps.append(compiled)
     plan.by_key[compiled.key] = compiled.index
     plan.images = plan.images or compiled.before is not None
+    plan.looks = plan.looks or may_be_looked_at(compiled)
     # What it came after does not list it in ``dependents``: in a session no step waits for another.
     state.steps.append(StepState(0))
     state.remaining += 1

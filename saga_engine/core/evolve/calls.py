@@ -24,6 +24,7 @@ from saga_engine.core.state_values import (
     Reused,
     StepState,
 )
+from saga_engine.core.verified import evolving as verified
 from saga_engine.plan.compiled import CompiledStep
 
 
@@ -135,6 +136,8 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
         if record.via == "unchanged":
             step.unchanged = True
             step.call(COMPENSATE).called_nothing()
+        if record.look or record.via != "call" or step.look is not None:
+            verified.begins(state, index, record.look, record.via)
         compensation.end_undo(state, index)
 
 

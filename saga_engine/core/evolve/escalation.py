@@ -14,6 +14,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Alerting, Approval, Made, OpenQuestion, Reminder, Reused
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.steps import ask
+from saga_engine.core.verified import evolving as verified
 
 
 def escalated(state: State, record: r.StepEscalated) -> None:
@@ -27,12 +28,15 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     state.undo_ready.pop(index, None)
     if record.direction == COMPENSATE:
         compensation.goes_ahead(state, index)
-    move(step, "escalate")
+    looked = record.direction == COMPENSATE and verified.is_pending(state, index)
+    move(step, "reopen" if looked else "escalate")
+    if looked:
+        verified.asks(state, index)
     call = step.call(record.direction)
     call.asked += 1
     if record.kind == "ask":
         call.first_at = call.first_at or record.at
-    asks_first = record.kind == "approval" or record.found is not None
+    asks_first = record.kind == "approval" or (record.found is not None and not looked)
     if asks_first:  # nothing was called
         call.tries -= 1
         call.called_nothing()
@@ -128,6 +132,9 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         return
     if record.decision == "undo":  # the undo may overwrite this value; 'retry' only looks again
         step.cleared = question.found
+    if question.direction == COMPENSATE and record.decision in ("retry", "undo"):
+        verified.again(state, question.step)
+        call = step.call(COMPENSATE)
     if record.decision in ("retry", "undo") or (record.decision == "not-happened" and question.direction == COMPENSATE):
         call.tries = call.probes = call.held_at = 0
         call.answered()
@@ -166,6 +173,9 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
     if question.direction == COMPENSATE:
         if record.decision != "accept":
             move(step, "resolve")
+        if record.look:
+            verified.begins(state, question.step, record.look, seen=question.found)
+        verified.ends(state, question.step)
         compensation.end_undo(state, question.step)
     elif record.decision == "happened":
         move(step, "succeed")

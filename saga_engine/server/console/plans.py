@@ -42,6 +42,7 @@ _UNDO_KINDS: Final = (
     "crash-happened",
     "crash-not-happened",
     "drift",
+    "lied",
     "child-undone",
 )
 _SIGNS: Final = {"clean": "●", "asks": "?", "left": "✕"}

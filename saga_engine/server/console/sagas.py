@@ -216,9 +216,16 @@ def _report(frame: Frame, body: Mapping[str, Any]) -> Html | None:
     return tag(
         "section",
         {"class": "card report", "id": "report"},
-        tag("h2", None, words("report.title"), " ", clean),
+        tag("h2", None, words("report.title"), " ", clean, _verified(frame, report)),
         tag("dl", {"class": "facts"}, rows) if rows else tag("p", {"class": "quiet"}, words("report.nothing")),
     )
+
+
+def _verified(frame: Frame, report: Mapping[str, Any]) -> Html | None:
+    """Whether every undo was looked at, and did what it says."""
+    if not report["compensated"] or report["compensated"] != report.get("verified"):
+        return None
+    return tag("span", {"class": "quiet"}, " ", frame.words("report.all-verified"))
 
 
 def _answered(frame: Frame, body: Mapping[str, Any]) -> Html | None:
@@ -446,6 +453,7 @@ def _inspector(frame: Frame, saga_id: str, step: Mapping[str, Any], view: str, f
             words("step.undo"),
             " ",
             tag("span", {"class": f"badge {str(undo['status']).lower()}"}, words.known("step", str(undo["status"]))),
+            *([" ", words("undo.verified" if undo["verified"] else "undo.said")] if "verified" in undo else []),
         )
         if undo
         else None,
