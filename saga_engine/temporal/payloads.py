@@ -140,11 +140,14 @@ def unpack_journal(text: str) -> list[bytes]:
 def call_fields(call: Call) -> dict[str, Any]:
     """A call as plain JSON; fields with their defaults are omitted."""
     usual = Call._field_defaults
-    return {
+    given = call._replace(budget=None)._asdict()
+    budget = None if call.budget is None else call.budget()
+    found = {
         name: value
-        for name, value in call._asdict().items()
+        for name, value in given.items()
         if name not in _LOCAL and (name not in usual or value != usual[name])
     }
+    return found if budget is None else {**found, "budget": dict(budget)}  # what it is now: the worker has no state
 
 
 def read_call(fields: Mapping[str, Any]) -> Call:
@@ -153,6 +156,8 @@ def read_call(fields: Mapping[str, Any]) -> Call:
     for name in ("resources", "undoes"):
         if known.get(name) is not None:
             known[name] = tuple(known[name])
+    if (budget := known.get("budget")) is not None:
+        known["budget"] = lambda: budget
     return Call(**known)
 
 
