@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from saga_engine.execution.owner import words_of
 from saga_engine.server.console.frame import json_block, moment, pager, saga_address
 from saga_engine.server.console.html import Html, Part, tag
 from saga_engine.server.console.words import Words
@@ -45,7 +46,8 @@ def _record(words: Words, record: Mapping[str, Any]) -> Html:
     for name in _TOLD:
         value = record.get(name)
         if value not in (None, "", 0) and not isinstance(value, dict | list):
-            told.append(tag("span", None, f"{name} {value}"[:_CHARS]))
+            shown = words_of(str(value)) if name == "owner" else value
+            told.append(tag("span", None, f"{name} {shown}"[:_CHARS]))
     call = record.get("call")
     if kind == "StepIntended" and isinstance(call, dict):
         told.append(tag("span", None, f"call {call.get('number', 0) + 1}/{call['of']}"))

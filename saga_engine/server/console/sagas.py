@@ -27,6 +27,7 @@ from saga_engine.server.console.html import Html, Part, tag
 from saga_engine.server.console.questions import question_card
 from saga_engine.server.console.records import records_part
 from saga_engine.server.console.timeline import Row, Timeline, axis_of
+from saga_engine.server.console.words import Words
 
 VIEWS: Final = ("timeline", "graph", "records", "plan")
 #: The most steps of a window: they bound the page, whatever the saga's length.
@@ -243,7 +244,7 @@ def _answered(frame: Frame, body: Mapping[str, Any]) -> Html | None:
             tag(
                 "dd",
                 None,
-                *(words.known("question", str(each["kind"])), ": ", tag("b", None, str(each["decision"])[:100])),
+                *(words.known("question", str(each["kind"])), " ", tag("b", None, _said(words, each))),
                 *([" ", words("answered.by", who=str(each["by"])[:128])] if each["by"] else []),
                 *(" ", moment(each["at_ms"])),
                 tag("span", {"class": "quiet"}, " ", str(each["note"])[:1000]) if each["note"] else None,
@@ -257,6 +258,13 @@ def _answered(frame: Frame, body: Mapping[str, Any]) -> Html | None:
         tag("h2", None, words("answered.title")),
         tag("dl", {"class": "facts"}, rows),
     )
+
+
+def _said(words: Words, answer: Mapping[str, Any]) -> str:
+    """An answer in the words of its button; of a question of the plan the options are the plan's own."""
+    decision = str(answer["decision"])[:100]
+    own = answer["kind"] == "ask" and decision != "expired"
+    return decision if own else words.known("answer", decision)
 
 
 def _named(key: str, names: Mapping[str, str]) -> str:

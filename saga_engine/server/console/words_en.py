@@ -278,6 +278,7 @@ WORDS: Final[dict[str, str]] = {
     "answer.close": "Close",
     "answer.ask-again": "Ask the model again",
     "answer.answer": "Answer",
+    "answer.expired": "No answer in time",
     "answer-means.happened": "The call took effect. The saga goes on with its output.",
     "answer-means.not-happened": "The call had no effect.",
     "answer-means.retry": "The call is made again, under the same idempotency key.",

@@ -275,6 +275,7 @@ WORDS: Final[dict[str, str]] = {
     "answer.close": "关闭",
     "answer.ask-again": "再次询问模型",
     "answer.answer": "答复",
+    "answer.expired": "逾期未答复",
     "answer-means.happened": "调用已生效，saga 使用其输出继续。",
     "answer-means.retry-keyless": "再次发起该调用。该工具不接收键：可能发生两次。",
     "then.then": "随后：{what}",

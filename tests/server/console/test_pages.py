@@ -383,3 +383,22 @@ async def test_questions_of_chosen_sagas_are_answered_alike():
         follows = (await browser.send(offered, "/ui/batch", decision="deny")).text
         assert "Answer for 2 sagas" in follows
         assert follows.count("undoes") == 2
+
+
+async def test_an_answer_stands_in_the_words_of_its_button_and_a_process_in_those_of_people():
+    """Who looks back reads what the button said, in the language of the page, and no name that only machines read."""
+    async with served(policy=GOLD, on_escalation=()) as (coordinator, app):
+        await asking(coordinator)
+        await coordinator.resolve("asks", "b", "deny", by="Ada", note="no gold")
+        for language, said in (("en", "Deny"), ("zh", "拒绝")):
+            browser = Browser(app)
+            browser.client.headers["accept-language"] = language
+            page = await browser.page("/ui/sagas/asks")
+            answered = page[page.index('id="answered"') :].partition("</section>")[0]
+            assert f"<b>{said}</b>" in answered
+            assert "Ada" in answered
+            assert "no gold" in answered
+        records = unescape(await browser.page("/ui/sagas/asks?view=records"))
+        told = re.findall(r"<span>owner ([^<]*)</span>", records)
+        assert told
+        assert all(re.fullmatch(r"pid \d+ on \S+", each) for each in told)
