@@ -97,11 +97,10 @@ def _described(name: str) -> Iterator[str]:
         yield from _class(name, value)
         return
     yield _signature(name, value)
-    parts = re.split(r"\n\s*\n", inspect.cleandoc(value.__doc__ or ""))
     if name != "tool":
         yield prose(value.__doc__)
         return
-    yield prose("\n\n".join(part for part in parts if not part.startswith("``name``")))
+    yield _without_fields(value.__doc__)
     yield _options()
 
 
@@ -189,7 +188,23 @@ def _member(name: str, member: Any) -> Iterator[str]:
         yield _signature(name, member.__func__, "@classmethod\n")
     else:
         yield _signature(name, member)
-    yield prose(getattr(member, "__doc__", None) or member.__func__.__doc__)
+    docstring = getattr(member, "__doc__", None) or member.__func__.__doc__
+    if name != "open":
+        yield prose(docstring)
+        return
+    yield _without_fields(docstring)
+    arguments = [each for each in inspect.signature(member.__func__).parameters if each != "cls"]
+    said = meanings(docstring, arguments)
+    if unsaid := set(arguments) - said.keys():
+        raise ValueError(f"the docstring of open does not say what these mean: {', '.join(sorted(unsaid))}")
+    rows = [(code(each), cell(marked(said[each]))) for each in arguments]
+    yield "Its arguments:\n\n" + table(("argument", "meaning"), rows)
+
+
+def _without_fields(docstring: str | None) -> str:
+    """The paragraphs of a docstring that say no field's meaning."""
+    parts = re.split(r"\n\s*\n", inspect.cleandoc(docstring or ""))
+    return prose("\n\n".join(part for part in parts if not re.match(r"``\w+``(?:, ``\w+``)*: ", part)))
 
 
 def _text(annotation: Any) -> str:
