@@ -103,7 +103,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         },
         ["type", "title", "status", "detail", "code"],
         closed=False,
-        about="An error (RFC 9457); docs/errors.md lists the codes.",
+        about="An error (RFC 9457); docs/reference/errors.md lists the codes.",
     ),
     "PlanProblem": given(code=TEXT, path=TEXT, message=TEXT, hint=TEXT),
     "Saga": made_of(
@@ -120,7 +120,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         },
         ["saga_id", "status", "goal", "steps", "questions", "report"],
         closed=False,
-        about="A saga, as `saga show --json` prints it (docs/cli.md).",
+        about="A saga, as `saga show --json` prints it (docs/commands.md).",
     ),
     "Step": made_of(
         {"step_id": STEP_ID, "name": TEXT, "tool": TEXT, "kind": TEXT, "status": TEXT, "output": {}},
