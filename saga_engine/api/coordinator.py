@@ -196,7 +196,8 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         ``lease_s``: how long a silent process keeps its sagas.
         ``patience_s``: how long the store repeats calls during an outage.
         ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
-        ``retention``: how long ended sagas are kept, by status, and their archive: a mapping like the table ``[retention]``; ``None``: they expire after ``keep_finished_s``.
+        ``retention``: how long ended sagas are kept, by status, and their archive: a mapping like the table
+        ``[retention]``; ``None``: they expire after ``keep_finished_s``.
         ``privacy``: keys that seal all payloads, by name, the current one first, or a function that returns them.
         ``limits``: the operator's limits on each saga and session: a mapping with ``deadline_s``, ``max_calls``,
         ``max_steps``, ``max_crashes``, ``max_parallel``, ``guard_wait_s`` and ``max_cost``.
