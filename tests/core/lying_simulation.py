@@ -110,16 +110,17 @@ class LyingSimulation(Simulation):
         for step in state.plan.steps:
             if step.key not in self.world.lied or not self.world.standing.get(step.key):
                 continue
+            if state.steps[step.index].accepted:
+                continue  # an operator was asked, for whatever reason, and leaves it
             look, undo = state.steps[step.index].look, state.whole_rollback(step.index)
             if look is None and look_of(
                 state.acting(step.index), undo, image=state.steps[step.index].before is not None
             ):
                 raise Violation(f"{step.key} stands, and nobody looked at its undo")
             seen = look is not None and (look.how == "verified" or look.error is None)
-            if seen and not state.steps[step.index].accepted:
+            if seen:
                 raise Violation(f"{step.key} stands, its undo was looked at, and nobody was asked: {look}")
-            if not state.steps[step.index].accepted:
-                self.world.standing[step.key] = 0  # nobody looks, or the look failed
+            self.world.standing[step.key] = 0  # nobody looks, or the look failed
         super()._check_end(state)
 
 
