@@ -7,8 +7,7 @@ An error's *verdict* says what its receiver can do about it:
 - ``resume``: a saga stands as its journal says; resume it once the cause is mended;
 - ``conflict``: somebody else holds what was asked for.
 
-Codes are part of the public surface: a test compares them with ``docs/reference/errors.md``. It imports nothing of the
-engine.
+Codes are part of the public surface; ``docs/reference/errors.md`` has them all. This imports nothing of the engine.
 """
 
 from __future__ import annotations

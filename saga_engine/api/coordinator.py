@@ -80,7 +80,46 @@ async def _sealed(backend: Store, privacy: Keyring | KeySource | None, registry:
 class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
-    Implements ``Engine``. Use ``Coordinator.open``, which documents the arguments.
+    Implements ``Engine``. ``Coordinator.open`` makes one.
+
+    ``store``: a URL or an open ``Store``.
+    ``tools``: decorated functions, modules, or a ``ToolRegistry``.
+    ``sources``: MCP servers.
+    ``durability``: or ``"replicated:N"``: also on the disks of N replicas; or ``"relaxed"``: accept a server that
+    may lose the last writes.
+    ``lease_s``: how long a silent process keeps its sagas.
+    ``patience_s``: how long the store repeats calls during an outage.
+    ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
+    ``retention``: how long ended sagas are kept, by status, and their archive: a mapping like the table
+    ``[retention]``; ``None``: they expire after ``keep_finished_s``.
+    ``privacy``: keys that seal all payloads, by name, the current one first, or a function that returns them.
+    ``limits``: the operator's limits on each saga and session: a mapping with ``deadline_s``, ``max_calls``,
+    ``max_steps``, ``max_crashes``, ``max_parallel``, ``guard_wait_s`` and ``max_cost``.
+    ``queue_limit``: how many sagas may wait for a worker before ``submit(detach=True)`` raises ``QueueFull``; 0 is
+    unlimited.
+    ``max_output_bytes``: the maximum size of a tool's result as JSON, from 1 KiB to 256 MiB; a larger one leaves
+    its step in doubt (``output_too_large``).
+    ``on_escalation``: one hook or several, called for each open question, or an ``Escalation``, which also defines
+    reminders; by default a warning in the log.
+    ``observers``: receive every durable record, in a thread.
+    ``meters``: measure what this process makes durable, such as ``saga_engine.telemetry.Metrics()``.
+    ``spans``: ``saga_engine.telemetry.Spans(...)``: OpenTelemetry traces.
+    ``on_wait``: ``(saga_id, owner, seconds)``: called when a resume waits for another owner's lease.
+    ``policy``: a ``Policy``, or a dict like the table ``[policy]``: authorizes each call.
+    ``tool_options``: a dict like the tables ``[tools.NAME]``: the operator's options of tools.
+    ``secrets``: which secrets plans may pass to which tools, like ``[secrets] allow``; ``None``: what ``saga.toml``
+    allows, and without ``[secrets]`` there none. ``{"*": ["*"]}`` allows every secret to every tool: for plans that
+    the program itself writes.
+    ``settings``: which files of settings hold: ``"found"``: those that each command reads; ``None``: no
+    ``saga.toml`` of a folder; or what ``saga_engine.settings.load`` returned. ``[policy]``, ``[secrets]``,
+    ``[limits]``, ``[tools.NAME]`` and, of ``[saga]``, ``queue_limit`` and ``max_output_bytes`` hold, and the
+    arguments here can only add to them; store, planner and all else come from the arguments. The operator's file
+    always holds, whatever stands here. A file that was found is named once in the log, at level INFO.
+    ``planner``: the model that writes plans, and steps when a saga is stuck: ``"provider:name"``,
+    ``PlannerSettings``, or a ``Planner``.
+    ``advisor``: what the engine asks for steps when a saga is stuck, if not the planner.
+    ``semantic``: the role in semantic compensation of tools that do not declare it: ``auto``, ``approve`` or
+    ``never``.
     """
 
     #: This process calls the tools.
@@ -188,49 +227,10 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``store``: a URL or an open ``Store``.
-        ``tools``: decorated functions, modules, or a ``ToolRegistry``.
-        ``sources``: MCP servers.
-        ``durability``: or ``"replicated:N"``: also on the disks of N replicas; or ``"relaxed"``: accept a server that
-        may lose the last writes.
-        ``lease_s``: how long a silent process keeps its sagas.
-        ``patience_s``: how long the store repeats calls during an outage.
-        ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
-        ``retention``: how long ended sagas are kept, by status, and their archive: a mapping like the table
-        ``[retention]``; ``None``: they expire after ``keep_finished_s``.
-        ``privacy``: keys that seal all payloads, by name, the current one first, or a function that returns them.
-        ``limits``: the operator's limits on each saga and session: a mapping with ``deadline_s``, ``max_calls``,
-        ``max_steps``, ``max_crashes``, ``max_parallel``, ``guard_wait_s`` and ``max_cost``.
-        ``queue_limit``: how many sagas may wait for a worker before ``submit(detach=True)`` raises ``QueueFull``; 0 is
-        unlimited.
-        ``max_output_bytes``: the maximum size of a tool's result as JSON, from 1 KiB to 256 MiB; a larger one leaves
-        its step in doubt (``output_too_large``).
-        ``on_escalation``: one hook or several, called for each open question, or an ``Escalation``, which also defines
-        reminders; by default a warning in the log.
-        ``observers``: receive every durable record, in a thread.
-        ``meters``: measure what this process makes durable, such as ``saga_engine.telemetry.Metrics()``.
-        ``spans``: ``saga_engine.telemetry.Spans(...)``: OpenTelemetry traces.
-        ``on_wait``: ``(saga_id, owner, seconds)``: called when a resume waits for another owner's lease.
-        ``policy``: a ``Policy``, or a dict like the table ``[policy]``: authorizes each call.
-        ``tool_options``: a dict like the tables ``[tools.NAME]``: the operator's options of tools.
-        ``secrets``: which secrets plans may pass to which tools, like ``[secrets] allow``; ``None``: what ``saga.toml``
-        allows, and without ``[secrets]`` there none. ``{"*": ["*"]}`` allows every secret to every tool: for plans that
-        the program itself writes.
-        ``settings``: which files of settings hold: ``"found"``: those that each command reads; ``None``: no
-        ``saga.toml`` of a folder; or what ``saga_engine.settings.load`` returned. ``[policy]``, ``[secrets]``,
-        ``[limits]``, ``[tools.NAME]`` and, of ``[saga]``, ``queue_limit`` and ``max_output_bytes`` hold, and the
-        arguments here can only add to them; store, planner and all else come from the arguments. The operator's file
-        always holds, whatever stands here. A file that was found is named once in the log, at level INFO.
-        ``planner``: the model that writes plans, and steps when a saga is stuck: ``"provider:name"``,
-        ``PlannerSettings``, or a ``Planner``.
-        ``advisor``: what the engine asks for steps when a saga is stuck, if not the planner.
-        ``semantic``: the role in semantic compensation of tools that do not declare it: ``auto``, ``approve`` or
-        ``never``.
-
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
         ``SettingInvalid``, ``PlannerUnavailable`` (no such model), and for a sealed store ``KeyMissing`` or
         ``KeyRefused``.
-        """
+        """  # the docstring of the class has the arguments
         files = governing(settings)
         rules, limits = files.policy(policy), files.limits(limits)
         asked, role = advising(planning := planning_of(planner, rules), advisor, semantic)

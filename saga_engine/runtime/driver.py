@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -62,21 +62,18 @@ _log = logger_of("saga_engine.driver")
 
 #: Effects that call no tool. An operator's answer, a cancel and the end of the process do not wait for them.
 _ASIDE: Final = frozenset({Alert, AskPlanner})
-#: Effects that no record orders: they are made anew by the next owner.
-_LOOKS: Final = frozenset({ReadBefore, LookAfterUndo})
-#: Effects that get a task of their own: stopping does not wait for them.
-_APART: Final = _ASIDE | {LookAfterUndo}
+_LOOKS: Final = frozenset({ReadBefore, LookAfterUndo})  # no record orders them: the next owner makes them anew
+_APART: Final = _ASIDE | {LookAfterUndo}  # they get a task of their own: stopping does not wait for them
 #: Effects that call one.
 _CALLS: Final = frozenset({CallTool, Probe})
 #: How long notifications may still take when the process, or a session's agent, stops.
 ALERT_GRACE_S: Final = 5.0
 
 
-def _tell(noted: Iterable[asyncio.Future[None]]) -> None:
+def _tell(written: asyncio.Future[None]) -> None:
     """Whoever waits for a note to be durable goes on."""
-    for written in noted:
-        if not written.done():
-            written.set_result(None)
+    if not written.done():
+        written.set_result(None)
 
 
 class SagaDriver(Resting):
@@ -257,8 +254,8 @@ class SagaDriver(Resting):
                     self._committed(records, await self._commit(ready, consumed))
                     for lesson in lessons:
                         await self._performer.learn(lesson)
-                    if noted:
-                        _tell(noted)
+                    for written in noted:
+                        _tell(written)
                     if self._observers and records:
                         await self._observers.tell(self.state, records)
                 if self._trials.active:
@@ -541,9 +538,8 @@ class SagaDriver(Resting):
             raise self._unwritten
         if type(result) is not Done or self.state.plan.computes:
             return await self._learn(effect, result)
-        now = self._clock.now_after(
-            self.state.saga_id, self.state.at
-        )  # as there, for each call: without a call of its own
+        # As there, for each call: without a call of its own.
+        now = self._clock.now_after(self.state.saga_id, self.state.at)
         self._machine.learn(effect, result, now, random.random())
         return now
 

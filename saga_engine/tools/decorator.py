@@ -264,8 +264,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``use_when``, ``not_when``: when to choose it, and when to choose another.
     ``returns``: a description of the output. Default: ``Returns:`` of the docstring.
     ``effect``: ``"read"`` changes nothing and may be called again freely. Default: ``"write"``.
-    ``keyed``: the remote side honours the idempotency key; true if a parameter is named ``idempotency_key``. Default:
-    by signature.
+    ``keyed``: the remote side honours the idempotency key. Default: if a parameter is named ``idempotency_key``.
     ``key_ttl_s``: seconds for which it remembers a key; ``None`` is for ever.
     ``undo``: the tool that undoes this one, by name or function.
     ``undo_params``: what the undo is called with, where the names of its parameters are not those of the output or of
@@ -280,17 +279,14 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``before``: the tool that reads what a call is about to change, a function or a name. The engine calls it before the
     call, with the call's params of the same names; its answer is the before-image, which the undo may bind as
     ``$before``. Before the undo the engine reads again, and asks an operator if somebody else changed the value.
-    ``after``: ``"output"``: the call's own output is the new value, in the form of the read; by default it is read
-    again.
+    ``after``: ``"output"``: the call's output is the new value, in the form of the read. Default: it is read again.
     ``absent``: which answers of the read mean that there was nothing yet: ``{"error_code": "not_found"}``, ``{"null":
     True}`` or ``{"fields": {"exists": False}}``.
     ``undo_absent``: the undo in that case, which removes what the call created.
     ``sole_writer``: nothing but this tool and its undo changes the value, so that reading it settles a call in doubt.
-    ``undo_check``: what must be seen after the undo: ``{"tool": get_order, "params": {"id": "$output.id"}, "shows":
-    {"fields": {"status": "void"}}}``; ``shows`` is written like ``absent``. Default: the read of ``before``, or the
-    undo's probe.
-    ``verify``: whether the engine looks after the undo. Default: ``True``.
-    ``verify_within_s``: seconds for which the old value may still be seen after the undo. Default: ``0``.
+    ``undo_check``: what a read shows after the undo: ``{"tool": get_order, "params": {"id": "$output.id"}, "shows":
+    {"fields": {"status": "void"}}}``, as in ``absent``. Default: the read of ``before``, or the undo's probe.
+    ``verify``, ``verify_within_s``: whether to look after the undo (yes), and how long it may show the old value (0 s).
     ``timeout_s``: seconds for one attempt. Default: ``30.0``.
     ``retry``: a ``RetryPolicy``. Default: 4 attempts, 1 s to 30 s, jitter.
     ``resource``: the keys of what a call touches: ``"user:{user_id}"``, several of these, or a function of the params.

@@ -10,6 +10,11 @@ from tests.agents.clients import NEWEST, WRAPPED, environment, environments, ver
 from tests.agents.desk import ROOT
 
 
+def suite_of(framework: str) -> str:
+    """The name of its class in ``test_wrappers``, which pytest finds in any case."""
+    return f"Test{framework.replace('_', '')}"
+
+
 def main(names: list[str]) -> int:
     """How many frameworks failed; ``names``: only these."""
     if unknown := set(names) - {each.name for each in WRAPPED}:
@@ -26,19 +31,12 @@ def main(names: list[str]) -> int:
         print(f"-- {framework.name}: {told}", flush=True)  # noqa: T201
         suite = "tests/agents/test_wrappers.py"
         env = {**os.environ, NEWEST: "1"}
-        command = [sys.executable, "-m", "pytest", "-n", "0", "--long", suite, "-k", _suites()[framework.name]]
+        command = [sys.executable, "-m", "pytest", "-n", "0", "--long", suite, "-k", suite_of(framework.name)]
         if subprocess.run(command, cwd=ROOT, env=env, check=False).returncode:
             failed.append(framework.name)
     if failed:
         print(f"FAILED: {', '.join(failed)}", file=sys.stderr)  # noqa: T201
     return len(failed)
-
-
-def _suites() -> dict[str, str]:
-    from tests.agents import test_wrappers
-
-    found = (each for each in vars(test_wrappers).values() if isinstance(each, type))
-    return {each.name: each.__name__ for each in found if getattr(each, "name", None)}
 
 
 if __name__ == "__main__":

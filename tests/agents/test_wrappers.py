@@ -15,7 +15,8 @@ from typing import ClassVar
 import pytest
 
 from saga_engine.testing.agent_conformance import AgentConformance
-from tests.agents.clients import NEWEST, WRAPPED, environment, environments
+from tests.agents import newest
+from tests.agents.clients import NEWEST, WRAPPED, Framework, environment, environments
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "wrapped_agents"
@@ -66,7 +67,7 @@ class TestOpenAIAgents(Wrapped):
 
 
 @_elsewhere
-class TestClaude(Wrapped):
+class TestClaudeSDK(Wrapped):
     name, module = "claude_sdk", "claude_agent_sdk"
 
 
@@ -88,3 +89,10 @@ class TestCrewAI(Wrapped):
 @_elsewhere
 class TestStrands(Wrapped):
     name, module = "strands", "strands"
+
+
+@pytest.mark.parametrize("framework", WRAPPED, ids=lambda each: each.name)
+def test_each_framework_has_its_suite(framework: Framework) -> None:
+    """``make agents-check`` finds it by the name of the framework."""
+    found = {name.lower(): each for name, each in globals().items() if name.startswith("Test")}
+    assert found[newest.suite_of(framework.name).lower()].name == framework.name

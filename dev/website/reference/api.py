@@ -110,7 +110,7 @@ def _class(name: str, value: type) -> Iterator[str]:
         yield "A subclass of " + ", ".join(f"[`{parent}`](#{parent.lower()})" for parent in parents) + "."
     if name not in _MADE:
         yield _signature(name, value)
-    yield prose(value.__doc__)
+    yield _without_fields(value.__doc__) if name == "Coordinator" else prose(value.__doc__)
     if name == "Plan":
         yield "Its fields are those of the [plan schema](plan-schema.md)."
     else:
@@ -192,11 +192,11 @@ def _member(name: str, member: Any) -> Iterator[str]:
     if name != "open":
         yield prose(docstring)
         return
-    yield _without_fields(docstring)
+    yield prose(docstring)
     arguments = [each for each in inspect.signature(member.__func__).parameters if each != "cls"]
-    said = meanings(docstring, arguments)
+    said = meanings(saga_engine.Coordinator.__doc__, arguments)
     if unsaid := set(arguments) - said.keys():
-        raise ValueError(f"the docstring of open does not say what these mean: {', '.join(sorted(unsaid))}")
+        raise ValueError(f"the docstring of Coordinator does not say what these mean: {', '.join(sorted(unsaid))}")
     rows = [(code(each), cell(marked(said[each]))) for each in arguments]
     yield "Its arguments:\n\n" + table(("argument", "meaning"), rows)
 
