@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -260,15 +260,12 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
             retention=kept,
             governed=files.governed(rules, limits, secrets),
         )
-        try:
+        async with AsyncExitStack() as ends:
+            if isinstance(store, str):
+                ends.push_async_callback(backend.close)
+            ends.push_async_callback(coordinator.close)
             coordinator._read_agents(settings, files.files)
             yield coordinator
-        finally:
-            try:
-                await coordinator.close()
-            finally:
-                if isinstance(store, str):
-                    await backend.close()
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, release the sagas, end the lease."""
