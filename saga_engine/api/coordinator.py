@@ -227,9 +227,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
-        ``SettingInvalid``, ``PlannerUnavailable`` (no such model), and for a sealed store ``KeyMissing`` or
-        ``KeyRefused``.
+        It raises the error of the store, tool, setting or planner that cannot be had, or of a key (``KeyMissing``).
         """  # the docstring of the class has the arguments
         files = governing(settings)
         rules, limits = files.policy(policy), files.limits(limits)
