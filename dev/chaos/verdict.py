@@ -56,7 +56,7 @@ _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
 _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepWaiting", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled"),
-        *("ApprovalExpired", "StepSkipped", "OutputChecked", "ChildEnded", "EventArrived"),
+        *("ApprovalExpired", "StepSkipped", "OutputChecked", "ChildEnded", "EventArrived", "UndoLooked"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
         *(
             "CallAdded",

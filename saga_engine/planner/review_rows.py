@@ -86,7 +86,7 @@ def _waits(facts: Mapping[str, Any]) -> Iterator[Row]:
         events = ", ".join(f"{each['event']} (key {each['key']})" for each in wait["events"])
         yield Row(_id(wait), "waits", f"for {events}; ends with {wait['ends_with']}; {wait['without_event']}")
     for each in facts.get("brought", ()):
-        yield Row(_id(each), each["word"], each["does"])
+        yield Row(_id(each), "does", f"{each['word']}: {each['does']}")
     for call in facts.get("late", ()):
         made = f"{call['tool']} {_whole(call['params'])}"
         what = f"an event that comes too late is answered by {made}, which is never undone"

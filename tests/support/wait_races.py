@@ -335,6 +335,16 @@ class Race:
             await self._desk.store.close_lease(owner)
         self._drive()
 
+    async def _take_over_if_left(self, saga_id: str) -> None:
+        """What a process began that has died since is continued by the desk: nobody else is there."""
+        head = await self._desk.store.head(saga_id)
+        engines = [self._desk, *(engine for process, engine in self._engines if not process.dead)]
+        if head.status in t.SAGA_FINAL or head.owner in {engine.supervisor._owner() for engine in engines}:
+            return
+        if head.owner:
+            await self._desk.store.close_lease(head.owner)
+        self._desk.supervisor.resume(saga_id)
+
     def _drive(self) -> None:
         process, engine = self._engines[-1]
         if not process.dead:
@@ -394,6 +404,7 @@ class Race:
                 break
             await asyncio.sleep(0.01)  # what began it says so first
         for late in begun:
+            await self._take_over_if_left(late.saga_id)
             await self._desk.wait(late.saga_id)
 
     async def _next(self, state: State) -> str:

@@ -531,7 +531,7 @@ WORDS: Final[dict[str, str]] = {
     "review.asks": "asks",
     "review.if answered": "if answered",
     "review.note": "note",
-    "review.sleeps": "sleeps",
+    "review.does": "does",
     "review.waits": "waits",
     "review.late": "late event",
     "review.list": "list",

@@ -522,7 +522,7 @@ WORDS: Final[dict[str, str]] = {
     "review.asks": "提问",
     "review.if answered": "若答复",
     "review.note": "注意",
-    "review.sleeps": "暂停",
+    "review.does": "执行",
     "review.waits": "等待",
     "review.late": "迟到事件",
     "review.list": "列表",
