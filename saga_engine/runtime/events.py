@@ -286,8 +286,8 @@ class Events:
             return True
         index = state.plan.by_key.get(waiter.step, -1)
         begun = state.steps[index].begun if index >= 0 else 0
-        if waiter.nth > begun and not (index < 0 and state.status in SAGA_FINAL):
-            return False  # a wait, or a step of a session, that this journal does not have: it was read too early
+        if waiter.nth > begun and state.status not in SAGA_FINAL:
+            return False  # a wait, or a step of a session, that this journal does not have yet: it was read too early
         wait = state.waits.get(index) if waiter.nth == begun else None
         entry = -1 if wait is None else entry_of(wait, *channel)
         if wait is not None and entry >= 0:

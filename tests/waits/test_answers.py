@@ -208,11 +208,31 @@ async def test_a_journal_that_was_read_too_early_settles_no_wait(tmp_path: Path)
     """The event is held for a wait that the journal, as a worker sees it, does not have yet: it stays held."""
     url = f"embedded://{tmp_path}"
     async with opened(url) as engine:
-        await engine.run(plan(timeout_s=0.01), saga_id="s")
+        await engine.submit(plan(timeout_s=3600), saga_id="s")
+        await registered(engine)
         events = engine.store.event_store()
-        await events.register(PAID, Waiter("s", "1", 2), b"", keep_ms=HOUR_MS)
-        await events.send(PAID, StoredEvent("e", b'{"sum":5}'), keep_ms=HOUR_MS, most=9)
+        await events.address(PAID, Waiter("s", "1", 2), StoredEvent("e", b'{"sum":5}'), keep_ms=HOUR_MS)
         assert not await Events(engine.store, engine.supervisor, engine._begin_late)._settled(
             DueEvent(PAID, Waiter("s", "1", 2), "e")
         )
         assert await dispositions(engine) == ["held"]
+
+
+async def test_an_answer_to_a_wait_that_never_began_is_handled_once_the_saga_has_ended() -> None:
+    """It was on its way when the saga was cancelled: it is refunded, and held for nobody."""
+
+    def fail() -> None:
+        """Refuse."""
+        raise PermissionError("no")
+
+    body = plan(timeout_s=60)
+    body["steps"] = [{"step_id": 0, "tool": "fail", "kind": "irreversible"}, body["steps"][0]]
+    async with Coordinator.open("memory://never-began", [refund, tool(fail, not_done=PermissionError)]) as engine:
+        assert (await engine.run(body, saga_id="s")).status == "COMPENSATED"
+        events = engine.store.event_store()
+        receipt = await events.address(PAID, Waiter("s", "1", 1), StoredEvent("e1", b'{"sum": 7}'), keep_ms=HOUR_MS)
+        assert receipt.disposition == "held"
+        await tell_again(engine)
+        assert len(await began(engine)) == 1
+        assert [each.disposition for each in await engine.events("paid", "17")] == ["handled"]
+    assert REFUNDS == [7]
