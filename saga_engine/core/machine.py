@@ -147,15 +147,16 @@ class Machine:
             assert catalog is not None, "a model was asked"
             record = interpret_advice(state, effect, result, catalog, self.means.capabilities, now)  # type: ignore[arg-type]
         else:
-            record = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
-            if state.plan.looks and self.looks and effect.direction == COMPENSATE:  # type: ignore[union-attr]
-                record = marked(state, record)
+            record = self.meaning(effect, result, now, dice)
         evolve(state, record)
         self._records.append(record)
 
     def meaning(self, effect: AnyEffect, result: Result, now: int, dice: float) -> r.AnyRecord:
         """What the outcome of a call or a probe means; nothing changes yet."""
-        return interpret(self.state, effect, result, now, dice)  # type: ignore[arg-type]
+        state = self.state
+        record: r.AnyRecord = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
+        looks = state.plan.looks and self.looks and effect.direction == COMPENSATE  # type: ignore[union-attr]
+        return marked(state, record) if looks else record
 
     def meant(self, record: r.AnyRecord) -> None:
         """The record of an outcome."""

@@ -232,10 +232,8 @@ class Step(Model, frozen=True, extra="allow", json_schema_extra=_without_tool):
     @property
     def builtin(self) -> str:
         """The word of a built-in step; empty for a call of a tool."""
-        brought = self.__pydantic_extra__
-        if brought:
-            return next((word for word, body in brought.items() if body is not None), "")
-        return next((word for word in words.BUILTINS if getattr(self, word) is not None), "")
+        brought = (word for word, body in (self.__pydantic_extra__ or {}).items() if body is not None)
+        return next((word for word in words.BUILTINS if getattr(self, word) is not None), "") or next(brought, "")
 
     @property
     def body(self) -> Any:
@@ -401,6 +399,8 @@ def _step(data: Any, path: ProblemPath, problems: Problems, *, recorded: bool = 
 def bodies_of(step: Mapping[str, Any], *, recorded: bool = False) -> list[str]:
     """What a step has of which it may have one: ``tool``, and words. ``recorded``: unknown fields are words, too."""
     found = [word for word in ("tool", *words.BUILTINS) if step.get(word) is not None]
+    if step.keys() <= Step.model_fields.keys():
+        return found
     others = [name for name in step if name not in Step.model_fields and step[name] is not None]
     return found + [name for name in others if recorded or words.known(name)]
 

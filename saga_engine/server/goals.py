@@ -79,7 +79,8 @@ class Goals:
             raise RequestInvalid(message, hint="wait until one is done", where="goal", status=429)
         asking = Asking(secrets.token_urlsafe(16), owner, goal, given, tuple(may_use))
         self._askings[asking.id] = asking
-        for old in [each for each in self._askings.values() if not each.running][: len(self._askings) - _MOST]:
+        most = max(len(self._askings) - _MOST, 0)
+        for old in [each for each in self._askings.values() if not each.running][:most]:
             del self._askings[old.id]
         task = context_of_its_own().run(asyncio.create_task, _ask(engine, asking, answers))
         self._tasks[task] = asking

@@ -17,7 +17,7 @@ from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.steps.compute import MAX_RESULT_BYTES
 from saga_engine.core.waits import Wait
-from saga_engine.errors import BindingUnresolved, ValueNotJson
+from saga_engine.errors import BindingUnresolved, ExtensionMissing, ValueNotJson
 from saga_engine.plan import words
 from saga_engine.plan.limits import MAX_SECONDS
 from saga_engine.plan.value_schema import ValueSchema
@@ -67,10 +67,13 @@ def _body(state: State, index: int) -> Any:
 
 
 def _asked(name: str, ask: Callable[[words.Word], Any]) -> Any:
-    """What the word's code says; whatever it raises is the failure of the step, and is recorded as that."""
+    """What the word's code says; whatever it raises is the failure of the step, and is recorded as that.
+
+    Raises ``ExtensionMissing``: a process without the word decides nothing about its step.
+    """
     try:
         return ask(words.word(name))
-    except _Failed:
+    except (_Failed, ExtensionMissing):
         raise
     except words.Unfit as error:
         raise _Failed(ErrorInfo(f"{name}_invalid", str(error)[:1000], retryable=False)) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -72,10 +72,10 @@ def due(state: State, now: int) -> list[LookAfterUndo]:
     ]
 
 
-def free(state: State) -> Iterable[int]:
+def free(state: State) -> Iterator[int]:
     """The undos that need not wait for a look: they touch nothing of what is looked at."""
-    touched = [_touched(state, index) for index in state.looks]
-    return [index for index in state.undo_ready if not any(each & _touched(state, index) for each in touched)]
+    touched = frozenset[str]().union(*(_touched(state, index) for index in state.looks))
+    return (index for index in state.undo_ready if not touched & _touched(state, index))
 
 
 def _touched(state: State, index: int) -> frozenset[str]:
