@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, tool
+from saga_engine.core import steps
 from saga_engine.core import transitions as t
+from saga_engine.core.fold import state_of
+from saga_engine.core.records import SagaStarted
 from saga_engine.errors import CallFailed, ExtensionMissing, PlanInvalid
 from saga_engine.plan import words
+from saga_engine.plan.model import load_plan
 from saga_engine.plan.schema import plan_schema
 from tests.support.forker import ROOT
 
@@ -236,6 +240,15 @@ async def test_a_package_that_brings_something_else_is_told() -> None:
         assert await engine.list() == []
 
 
+def test_a_process_without_the_word_decides_nothing() -> None:
+    """Whoever holds such a saga all the same (a replay, a workflow) is told what is missing; the step does not fail."""
+    body = {"steps": [{"step_id": 1, "nowhere": 1}]}
+    state = state_of([SagaStarted(at=1, saga_id="s", plan=body, digest="", seed="")])
+    assert (state.plan.steps[0].builtin, steps.lacking(state)) == ("nowhere", ["nowhere"])
+    with pytest.raises(ExtensionMissing, match="nowhere"):
+        steps.begin(state, 0, 1)
+
+
 @pytest.mark.usefixtures("brought")
 async def test_what_it_cannot_carry_out_is_a_failure_of_its_own() -> None:
     """``Unfit`` has the word's own code; what the code does to the body it was given changes nothing."""
@@ -264,14 +277,15 @@ async def test_an_agent_takes_the_step_in_its_session() -> None:
 @pytest.mark.usefixtures("brought")
 def test_the_format_has_it() -> None:
     """A plan's problems name it; the published schema has the engine's own words alone, and lets no other field in."""
-    from saga_engine.plan.model import load_plan
-
     with pytest.raises(PlanInvalid) as refused:
         load_plan({"steps": [{"step_id": 1, "soom": 1}]})
     assert any("did you mean 'soon'?" in (each.hint or "") for each in refused.value.problems)
     with pytest.raises(PlanInvalid) as refused:
         load_plan({"steps": [{"step_id": 1, "soon": 1, "sleep": 1}]})
     assert "a step has exactly one of soon, sleep" in str(refused.value.problems)
+    for other in ({"ask": {"question": "Shall we?"}}, {"tool": "book"}, {"soon": 1}):  # null is no word
+        step = load_plan({"steps": [{"step_id": 1, **other, "sleep": None}]}).steps[0]
+        assert step.builtin == next(iter(other)).replace("tool", "")
     step = plan_schema()["$defs"]["Step"]
     assert "sleep" in step["properties"]
     assert "soon" not in step["properties"]

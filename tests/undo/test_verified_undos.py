@@ -253,14 +253,20 @@ async def _list(coordinator: Coordinator) -> str:
     return (await coordinator.run({"input": {"items": ["tea"]}, "steps": [step, PIVOT]})).saga_id
 
 
+async def _computing(coordinator: Coordinator) -> str:
+    price = {"step_id": "p", "compute": {"add": [10, 2]}}
+    steps = [price, {**SET, "params": {"item": "tea", "price": "$output.step_p"}}, PIVOT]
+    return (await coordinator.run({"steps": steps})).saga_id
+
+
 async def _undo(coordinator: Coordinator) -> str:
     done = await coordinator.run({"steps": [SET]})
     return (await coordinator.undo(done.saga_id)).saga_id
 
 
-@pytest.mark.parametrize("door", [_session, _fallback, _list, _undo])
+@pytest.mark.parametrize("door", [_session, _fallback, _list, _computing, _undo])
 async def test_every_kind_of_call_is_looked_at(coordinator: Coordinator, shop: Shop, door: Any) -> None:
-    """Of a session, a fallback, an item of a list, a completed saga that is undone."""
+    """Of a session, a fallback, an item of a list, a plan that computes, a completed saga that is undone."""
     shop.lies = 1
     saga_id = await door(coordinator)
     found = await coordinator.show(saga_id)

@@ -207,6 +207,24 @@ async def test_one_caller_has_two_goals_at_work() -> None:
     assert [each.running for each in begun] == [False, False]
 
 
+async def test_a_server_keeps_a_hundred_goals() -> None:
+    """Those that ended first are forgotten first, and none before there are more."""
+    from saga_engine.errors import RequestInvalid
+
+    class Quick:
+        async def plan(self, *_: Any, **__: Any) -> Any:
+            raise RequestInvalid("no", hint="", where="goal")
+
+    goals, begun = Goals(), []
+    for _ in range(103):
+        begun.append(goals.begin(Quick(), ANYBODY, GOAL, given=None, may_use=(), answers={}))  # type: ignore[arg-type]
+        while begun[-1].running:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    kept = [each for each in begun if each.id in goals._askings]
+    assert kept == begun[3:]
+
+
 def test_every_row_of_a_review_has_its_word() -> None:
     """In both languages, as every part that a person may allow."""
     source = open(review_rows.__file__, encoding="utf-8").read()  # noqa: SIM115, PTH123
