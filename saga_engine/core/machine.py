@@ -146,8 +146,10 @@ class Machine:
             catalog = self.means.catalog
             assert catalog is not None, "a model was asked"
             record = interpret_advice(state, effect, result, catalog, self.means.capabilities, now)  # type: ignore[arg-type]
-        else:
+        elif state.plan.looks:
             record = self.meaning(effect, result, now, dice)
+        else:
+            record = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
         evolve(state, record)
         self._records.append(record)
 
