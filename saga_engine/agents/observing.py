@@ -37,7 +37,7 @@ from saga_engine.policy.rules import Policy
 from saga_engine.ports import Call, GuardStore
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.session import Savepoint, Session
-from saga_engine.runtime.session_calls import NumberedOutput, call_record, name_of
+from saga_engine.runtime.session_calls import NumberedOutput, call_record, name_of, problems_of_expect
 from saga_engine.settings import OBSERVED, may_observe
 from saga_engine.tools.registry import ToolRegistry
 
@@ -53,7 +53,10 @@ def _needs_a_saga(name: str) -> Any:
 
 
 class ObservedSession(Session):
-    """A ``Session`` that stops nothing. ``ask``, ``sleep``, ``wait_for`` and ``saga`` raise ``SettingInvalid``."""
+    """A ``Session`` that stops nothing.
+
+    ``ask``, ``sleep``, ``step``, ``wait_for`` and ``saga`` raise ``SettingInvalid``.
+    """
 
     def __init__(
         self, saga_id: str, registry: ToolRegistry, policy: Policy | None, counts: GuardStore, path: Path
@@ -70,7 +73,7 @@ class ObservedSession(Session):
 
     async def call(self, tool: str | Callable[..., Any], /, params: Any = None, **named: Any) -> Any:
         """Make a call at once, and write down what the engine would have done. Raises ``CallFailed``."""
-        options = {name: named.pop(name) for name in ("undo", "irreversible", "timeout_s") if name in named}
+        options = {name: named.pop(name) for name in ("undo", "irreversible", "timeout_s", "expect") if name in named}
         values = {**params, **named} if isinstance(params, Mapping) else named if params is None else params
         return (await self.numbered_call(tool, values, **options)).output
 
@@ -82,6 +85,7 @@ class ObservedSession(Session):
         undo: Any = None,
         irreversible: bool = False,
         timeout_s: float | None = None,
+        expect: str | None = None,
     ) -> NumberedOutput:
         """``call``, and its number beside its output."""
         name, place = name_of(tool), str(self._count + 1)
@@ -89,6 +93,8 @@ class ObservedSession(Session):
         spec = self.catalog.spec(name)
         if spec is None:
             call_record(self.catalog, name, params, None, irreversible=False, timeout_s=timeout_s)  # raises
+        if spec is not None and expect is not None and (problems := problems_of_expect(spec, expect)):
+            raise PlanInvalid(problems)
         self._count += 1
         would: list[dict[str, str]] = []
         record = self._record(name, params, undo, would, irreversible=irreversible or taken is not None)

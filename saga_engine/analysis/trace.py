@@ -50,7 +50,7 @@ _STATUSES: Final[dict[type, str]] = {
 DECLARED: Final = (
     *("effect", "keyed", "key_ttl_s", "undo", "probe", "timeout_s", "compensates", "tolerates_absence", "remembers"),
     *("told_key", "last_good_s", "semantic", "on_doubt", "undoes_by_key", "input_schema", "output_schema", "digest"),
-    *("before", "after", "absent", "undo_absent", "sole_writer"),
+    *("before", "after", "absent", "undo_absent", "sole_writer", "expect"),
     *("undo_params", "undo_each", "undo_then"),
     *("undo_check", "verify", "verify_within_s"),
 )
@@ -58,7 +58,7 @@ DECLARED: Final = (
 #: What an undo's look is, where nothing else is declared.
 _OF_LOOKS: Final[Mapping[str, Any]] = {"undo_check": None, "verify": True, "verify_within_s": 0.0}
 _OF_UNDOS: Final = frozenset({"undo_params", "undo_each", "undo_then"})
-_OF_IMAGES: Final = frozenset({"before", "after", "absent", "undo_absent", "sole_writer"})
+_OF_IMAGES: Final = frozenset({"before", "after", "absent", "undo_absent", "sole_writer", "expect"})
 
 
 class Export:
@@ -406,6 +406,8 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
                 said = {fact: value for fact, value in said.items() if fact not in _OF_IMAGES}
             elif spec.absent is not None:
                 said["absent"] = spec.absent.to_dict()
+            if spec.expect is None:
+                said.pop("expect", None)
             found[name] = said | {"retry": {**retry, "jitter": policy.jitter}}
     return found
 
@@ -489,6 +491,7 @@ class _Said(msgspec.Struct):
     undo_each: str | None = None
     undo_then: tuple[dict[str, Any], ...] = ()
     sole_writer: bool = False
+    expect: str | dict[str, str] | None = None
     undo_check: dict[str, Any] | None = None
     verify: bool = True
     verify_within_s: float = 0.0

@@ -188,6 +188,9 @@ def settled(state: State, index: int, direction: Direction, found: Image) -> Out
         return Unknown(ErrorInfo("image_undecided", why))
     if same(found, step.before):
         return _did_not_happen(read, "the value is unchanged")
+    if read.expect is not None and not would_leave(state, index, found):
+        # Nobody looked right before the call, so what is there may have been there.
+        return Unknown(ErrorInfo("image_undecided", f"the value that {read.tool} reads is not the call's own"))
     if read.after == "output" and "value" in found:
         return Done(found["value"], via="probe", after=found)
     if state.session or output_is_bound(state, index):

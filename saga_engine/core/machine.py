@@ -37,6 +37,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve import evolve
+from saga_engine.core.expected import expects, known
 from saga_engine.core.images import Image, note_of, wants_image
 from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert, interpret_read
 from saga_engine.core.messages import Message, answer, answer_to
@@ -232,7 +233,9 @@ class Machine:
                 out.append(record)
                 continue
             step = self.state.plan.by_key[record.step]
-            if step in self._looked:
+            if expects(self.state, step):
+                out.append(interpret_read(self.state, record, known(self.state, step), now, 0.0))
+            elif step in self._looked:
                 image, dice = self._looked.pop(step)
                 wanted.discard(step)
                 out.append(interpret_read(self.state, record, image, now, dice))

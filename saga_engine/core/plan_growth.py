@@ -136,6 +136,7 @@ class Growth:
             undo=undo,
             kind=kind,
             timeout_s=record.timeout_s,
+            expect=record.expect or None,
         )
 
     def _compiled(self, added: Sequence[Added], *, fresh: bool, bounds: Bounds | None) -> CompiledPlan:

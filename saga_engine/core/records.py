@@ -329,6 +329,7 @@ class CallAdded(Record, frozen=True, tag=True):
     ``irreversible``: it writes and cannot be undone, deliberately. ``tool_digest`` is its declaration's; ``sensitive``
     is as in ``SagaStarted``. ``place``: which of the agent's calls it is, from 1, if it takes the place of one that did
     not happen or was undone; 0: the next one. ``builtin``: a step without a tool; its body is ``params[builtin]``.
+    ``expect``: as in a plan's step.
     """
 
     step: str
@@ -346,6 +347,7 @@ class CallAdded(Record, frozen=True, tag=True):
     tool_digest: str = ""
     sensitive: dict[str, list[str]] = {}
     builtin: str = ""
+    expect: str = ""
     refs: dict[str, ValueRef] = {}
 
 

@@ -11,6 +11,7 @@ from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.draft import CheckedParams
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.effort import spend
+from saga_engine.plan.expect import check_expected
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.kinds import check_kind, check_pivot
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
@@ -63,6 +64,7 @@ def examine(made: Draft) -> None:
             if step.index in made.each:
                 check_each(made, step)
     check_pivot(made, acyclic=acyclic)
+    check_expected(made)
     _check_children(made)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))

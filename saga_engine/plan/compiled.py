@@ -11,6 +11,7 @@ import msgspec
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.absence import Absence
 from saga_engine.plan.child import OUTPUT
+from saga_engine.plan.expect import Expect
 from saga_engine.plan.limits import GUARD_WAIT_S, MAX_CRASHES, MAX_PARALLEL
 from saga_engine.plan.tool_spec import After, RetryPolicy, ToolSpec
 
@@ -157,6 +158,8 @@ class CompiledRead:
     after: After = "read"
     absent: Absence | None = None
     sole_writer: bool = False
+    #: The call is made only if the read still shows what the saga knows.
+    expect: Expect | None = None
     #: Never: a read has no undo.
     rollback: None = None
 

@@ -18,6 +18,7 @@ from saga_engine.plan.child import OUTPUT, shown_body
 from saga_engine.plan.compiled import CompiledFallback, CompiledRead, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.compute import computation, inline
 from saga_engine.plan.conditions import ConditionReader, Conditions
+from saga_engine.plan.expect import read_expect
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.plan.undo_looks import compile_check
@@ -270,13 +271,13 @@ class _Drafter:
             data_deps=frozenset(),
             compensates=None if stuck is None else self._made.by_key[stuck],
         )
-        step.before = self._before(step, step)
+        step.before = self._before(step, step, written.expect)
         step.check = self._check(step, step, path)
         step.rollback = self._rollback(step, step, written.rollback, path, step.key)
         if written.resource is not None:
             step.resource = self._template({"resource": written.resource}, index, step.key, spec, path)
         step.fallbacks = tuple(
-            self._fallback(step, each, (*path, "fallback", number), f"{step.key}#{number + 1}")
+            self._fallback(step, each, (*path, "fallback", number), f"{step.key}#{number + 1}", written.expect)
             for number, each in enumerate(written.fallback or ())
         )
         return step
@@ -349,7 +350,9 @@ class _Drafter:
             self._made.guessed.add(index)
         return "read" if spec is not None and spec.effect == "read" else "compensatable"
 
-    def _fallback(self, step: CompiledStep, written: Fallback, path: Path, slot: str) -> CompiledFallback:
+    def _fallback(
+        self, step: CompiledStep, written: Fallback, path: Path, slot: str, expect: str | None
+    ) -> CompiledFallback:
         if written.tool is None:
             return CompiledFallback(
                 way="cached" if written.cached_s is not None else "queue",
@@ -378,18 +381,20 @@ class _Drafter:
             retry=_retry(written.retry, declared.retry),
             timeout_s=declared.timeout_s if written.timeout_s is None else written.timeout_s,
         )
-        made.before = self._before(step, made)
+        made.before = self._before(step, made, expect)
         made.check = self._check(step, made, path)
         made.rollback = self._rollback(step, made, written.rollback, path, slot)
         return made
 
-    def _before(self, step: CompiledStep, of: Serving) -> CompiledRead | None:
+    def _before(self, step: CompiledStep, of: Serving, expect: str | None) -> CompiledRead | None:
         """The read that shows what the call ``of`` is about to change; None: nothing would use it."""
         declared = of.spec
-        if declared is None or declared.before is None or not (step.kind == "compensatable" or declared.sole_writer):
+        if declared is None or declared.before is None:
+            return None
+        if not (step.kind == "compensatable" or declared.sole_writer or expect or declared.expect):
             return None
         assert isinstance(of.params, Template)
-        return compile_read(declared, of.params, self._spec(declared.before))
+        return compile_read(declared, of.params, self._spec(declared.before), expect)
 
     def _check(self, step: CompiledStep, of: Serving, path: Path) -> CompiledRead | None:
         """The read that looks after the undo of the call ``of``."""
@@ -530,8 +535,13 @@ class _Drafter:
         return self._made.catalog.spec(tool) if self._made.catalog is not None else None
 
 
-def compile_read(declared: ToolSpec, forward: Template, spec: ToolSpec | None) -> CompiledRead:
-    """The read of before-images that a tool declares; ``spec`` is the declaration of the tool that reads."""
+def compile_read(
+    declared: ToolSpec, forward: Template, spec: ToolSpec | None, expect: str | None = None
+) -> CompiledRead:
+    """The read of before-images that a tool declares; ``spec`` is the declaration of the tool that reads.
+
+    ``expect``: what the call itself says; the tool's own declaration comes first.
+    """
     assert declared.before is not None
     known = spec or DEFAULT
     return CompiledRead(
@@ -543,6 +553,7 @@ def compile_read(declared: ToolSpec, forward: Template, spec: ToolSpec | None) -
         after=declared.after,
         absent=declared.absent,
         sole_writer=declared.sole_writer,
+        expect=read_expect(declared.expect or expect),
     )
 
 

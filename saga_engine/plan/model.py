@@ -200,6 +200,12 @@ class Step(Model, frozen=True, extra="allow", json_schema_extra=_without_tool):
         None,
         description="The key of what the call changes, such as 'user:{$input.user}'. Calls with it run one at a time.",
     )
+    expect: Literal["$before"] | None = Field(
+        None,
+        description=(
+            "'$before': the call is made only if the value that its tool changes is still what this saga last read."
+        ),
+    )
     fallback: (
         Annotated[tuple[Fallback, ...], Field(max_length=limits.MAX_FALLBACKS), BeforeValidator(_wrapped)] | None
     ) = Field(

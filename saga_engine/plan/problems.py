@@ -32,6 +32,7 @@ CODES = frozenset(
         "condition-invalid",
         "depends-on-unknown",
         "each-invalid",
+        "expect-unread",
         "fallback-invalid",
         "field-invalid",
         "field-missing",

@@ -18,7 +18,7 @@ from saga_engine.plan.child_plans import session_child
 from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledStep, Kind, Params
 from saga_engine.plan.draft import DEFAULT, child_step, compile_read, undo_retry
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.undo_looks import compile_check
 from saga_engine.plan.values import cut
 from saga_engine.plan.which_undo import UndoOf, own_params, registered_undo, usual_params
@@ -35,14 +35,15 @@ def compile_call(
     undo: UndoOf | None,
     kind: Kind,
     timeout_s: float | None,
+    expect: str | None = None,
 ) -> CompiledStep:
     """One call as a step. Raises ``PlanInvalid`` for an invalid path in its undo's params."""
     spec = catalog.spec(tool) if catalog is not None else None
     values = Template(params, None, ())
     declared = spec or DEFAULT
     read = None
-    if spec is not None and spec.before is not None and catalog is not None and kind == "compensatable":
-        read = compile_read(spec, values, catalog.spec(spec.before))
+    if spec is not None and spec.before is not None and catalog is not None and _is_read(spec, kind, expect):
+        read = compile_read(spec, values, catalog.spec(spec.before), expect)
     check = None
     if spec is not None and spec.undo_check is not None and catalog is not None and kind == "compensatable":
         check = compile_check(spec, catalog.spec(spec.undo_check.tool), key, values, Problems(), ())
@@ -70,6 +71,11 @@ def compile_call(
         before=read,
         check=check,
     )
+
+
+def _is_read(spec: ToolSpec, kind: Kind, expect: str | None) -> bool:
+    """Whether anything uses the value before the call."""
+    return kind == "compensatable" or (kind != "read" and bool(expect or spec.expect))
 
 
 def require_brought(word: str) -> None:

@@ -81,6 +81,7 @@ class ToolSpec:
     with that, with ``before`` or with the undo's probe; ``verify_within_s``: so long the old value may still be seen.
     ``resource``: the keys of what a call locks, as templates; ``None``: a function says them.
     ``sole_writer``: nothing but this tool and its undo changes what the read shows, so the read settles a doubt.
+    ``expect``: the call is made only if the read still shows what the saga knows (``plan.expect``).
     ``semantic``: the role of the tool in semantic compensation: ``auto``, a model may use it; ``approve``, only after
     an operator's approval; ``never``, a model may neither use it nor compensate for it. ``None``: the engine's default.
     A tool that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
@@ -108,6 +109,7 @@ class ToolSpec:
     absent: Absence | None = None
     undo_absent: str | None = None
     sole_writer: bool = False
+    expect: str | Mapping[str, str] | None = None
     undo_check: UndoCheck | None = None
     verify: bool = True
     verify_within_s: float = 0.0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from saga_engine.plan.guesses import undeclared
 from saga_engine.plan.lookalikes import lookalikes
+from saga_engine.plan.lost_updates import lost_updates
 from saga_engine.plan.undo_rules import undo_findings, undo_steps
 
 if TYPE_CHECKING:
@@ -19,4 +20,5 @@ def warnings_of(plan: Plan, catalog: ToolCatalog | None) -> list[Problem]:
     found = lookalikes(plan)
     if catalog is None:
         return found
-    return [*found, *undeclared(plan, catalog), *undo_findings(plan, catalog), *undo_steps(plan, catalog)]
+    found += undeclared(plan, catalog)
+    return [*found, *undo_findings(plan, catalog), *undo_steps(plan, catalog), *lost_updates(plan, catalog)]

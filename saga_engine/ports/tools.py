@@ -39,7 +39,8 @@ class Call(NamedTuple):
     gives it back, not made. ``suspect``: processes ended while they made the call, so that the chain calls ``waits``
     with False although no guard has delayed it. ``guard_wait_s``: how long a rate or a bulkhead may delay the call;
     None: for ever. ``budget`` tells how much the calls of the saga may cost together, by unit; None: no budget may
-    refuse the call, because it takes something back or comes after the pivot.
+    refuse the call, because it takes something back or comes after the pivot. ``expected``: params that tell the other
+    side what the saga has read; no plan gives them.
     """
 
     saga_id: str
@@ -64,6 +65,7 @@ class Call(NamedTuple):
     guard_wait_s: float | None = None
     suspect: bool = False
     budget: Callable[[], Mapping[str, float] | None] | None = None
+    expected: Mapping[str, Any] | None = None
 
 
 class Source(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from saga_engine.core import images
+from saga_engine.core import expected, images
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
@@ -74,7 +74,7 @@ class ImageReader:
 
     async def read_again(self, state: State, index: int, call: Call) -> Image | NotDone | None:
         """What the value is after the call has waited; None: it has no before-image, or keeps its first one."""
-        wanted = call.direction == FORWARD and images.needs_image(state, index)
+        wanted = call.direction == FORWARD and images.needs_image(state, index) and not expected.expects(state, index)
         return await self.read(state, index) if wanted else None
 
     def around(self, state: State, effect: CallTool) -> Callable[[Made], Awaitable[Outcome]] | None:
@@ -83,6 +83,18 @@ class ImageReader:
             read = state.acting(effect.step).before
             return None if read is None else _Forward(self, state, effect.step, read)
         return _Undo(self, state, effect.step) if images.guards_undo(state, effect.step) else None
+
+    def watched(self, state: State, effect: CallTool, call: Call) -> Call:
+        """The call with what surrounds it."""
+        around = self.around(state, effect)
+        if around is None:
+            return call
+        return call._replace(around=around, expected=self._told(state, effect))
+
+    def _told(self, state: State, effect: CallTool) -> dict[str, Any] | None:
+        """What the other side is told of the value that the saga has read; None: it does not compare."""
+        read = state.acting(effect.step).before if effect.direction == FORWARD else None
+        return None if read is None else expected.filled(read, state.steps[effect.step].before)
 
     async def settle(self, state: State, effect: Probe, outcome: Outcome) -> Outcome:
         """What is known of a call in doubt once its value has been read; ``outcome`` is what its probe said."""
@@ -119,12 +131,28 @@ class _Forward:
         self._read = read
 
     async def __call__(self, make: Made) -> Outcome:
-        outcome = await make()
+        outcome = await self._made(make)
         if type(outcome) is not Done or outcome.via != "call":
             return outcome
         if self._read.after == "output":
             return outcome._replace(after={"value": outcome.output})
         return outcome._replace(after=await self._reader.after(self._state, self._index))
+
+    async def _made(self, make: Made) -> Outcome:
+        """The call, if the value is what the saga expects; else why it was not made."""
+        state, index, read = self._state, self._index, self._reader.read
+        if self._read.expect is None:
+            return await make()
+        compares = expected.told(state, index)  # the other side
+        if not compares or state.steps[index].forward.doubt:
+            said = expected.judged(state, index, await read(state, index))
+            if said is not None:
+                return said
+        outcome = await make()
+        if not (compares and expected.is_refusal(outcome)):
+            return outcome
+        assert isinstance(outcome, NotDone)
+        return expected.refused(state, index, outcome, await read(state, index))
 
 
 class _Undo:

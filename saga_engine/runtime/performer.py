@@ -83,7 +83,7 @@ class Performer:
         if type(serving) is CompiledFallback and serving.way == "cached":
             return self._tools.last_good(serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call)
         if state.plan.images:
-            call = call._replace(around=self.images.around(state, effect))
+            call = self.images.watched(state, effect, call)
         if template.secrets:
             return self._call_with_secrets(state, serving, call)
         params = template.resolve(StateScope(state))
@@ -103,13 +103,13 @@ class Performer:
         call = await computed(lambda: call_of(state, effect, way, limit_s, permit, waits=waits, wanted=wanted))
         if serving.params.secrets:
             if state.plan.images:
-                call = call._replace(around=self.images.around(state, effect))
+                call = self.images.watched(state, effect, call)
             return await self._call_with_secrets(state, serving, call)
         params = await computed(lambda: serving.params.resolve(StateScope(state)))
         if type(serving) is CompiledFallback and serving.way == "cached":
             return await self._tools.last_good(serving.tool, params, serving.max_age_s, call)
         if state.plan.images:
-            call = call._replace(around=self.images.around(state, effect))
+            call = self.images.watched(state, effect, call)
         self._permit()
         return await self._tools.call(serving.tool, params, call)
 

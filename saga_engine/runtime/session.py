@@ -150,19 +150,22 @@ class Session(SessionSteps):
         undo: str | Callable[..., Any] | Undo | tuple[str, Mapping[str, Any]] | None = None,
         irreversible: bool = False,
         timeout_s: float | None = None,
+        expect: str | None = None,
         **named: Any,
     ) -> Any:
         """Call a tool and return its output; ``params`` and keyword arguments are its params.
 
         ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
-        deliberately; a plain function that nobody declared counts so. Raises ``CallFailed`` (not done; ``CallInvalid``:
-        it cannot be made so), ``CallBlocked`` (the policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, or
-        ``PlanInvalid`` (its undo).
+        deliberately; a plain function that nobody declared counts so. ``expect``: ``"$before"``: it is made only if
+        the value that the tool's ``before`` reads is still what this session last read. Raises ``CallFailed`` (not
+        done; ``CallInvalid``: it cannot be made so), ``CallBlocked`` (the policy), ``NeedsPerson``,
+        ``SessionDiverged``, ``SessionEnded``, or ``PlanInvalid`` (its undo).
         """
         values = {**params, **named} if isinstance(params, Mapping) else named if params is None else params
-        return (
-            await self.numbered_call(tool, values, undo=undo, irreversible=irreversible, timeout_s=timeout_s)
-        ).output
+        made = await self.numbered_call(
+            tool, values, undo=undo, irreversible=irreversible, timeout_s=timeout_s, expect=expect
+        )
+        return made.output
 
     async def numbered_call(
         self,
@@ -172,11 +175,14 @@ class Session(SessionSteps):
         undo: str | Callable[..., Any] | Undo | tuple[str, Mapping[str, Any]] | None = None,
         irreversible: bool = False,
         timeout_s: float | None = None,
+        expect: str | None = None,
     ) -> NumberedOutput:
         """``call``, and the key of its step beside its output."""
         undoes = undo is None and isinstance(params, Mapping) and self._takes_back(name_of(tool), params)
         meant = irreversible or undoes  # it needs no undo of its own
-        record = call_record(self.catalog, name_of(tool), params, undo, irreversible=meant, timeout_s=timeout_s)
+        record = call_record(
+            self.catalog, name_of(tool), params, undo, irreversible=meant, timeout_s=timeout_s, expect=expect
+        )
         if self.watch is not None:
             self.watch.call(record, irreversible=meant, state=self._state, made=self._made)
         key = await self._placed(record)

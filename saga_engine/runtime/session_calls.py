@@ -28,6 +28,7 @@ from saga_engine.errors import (
 from saga_engine.execution.result import SagaResult
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledRollback
+from saga_engine.plan.expect import KNOWN
 from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
@@ -166,6 +167,7 @@ def call_record(
     *,
     irreversible: bool,
     timeout_s: float | None,
+    expect: str | None = None,
 ) -> r.CallAdded:
     """The record of a call, without its position. Raises ``CallInvalid`` and ``PlanInvalid``.
 
@@ -203,6 +205,8 @@ def call_record(
     if unsaid and spec.declared:
         hint = "give undo=…, register an undo for the tool, or say irreversible=True"
         problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))
+    if expect is not None:
+        problems += problems_of_expect(spec, expect)
     if problems:
         raise PlanInvalid(problems)
     made = r.CallAdded(
@@ -217,6 +221,7 @@ def call_record(
         irreversible=(irreversible or unsaid) and undo_tool is None,
         read=spec.effect == "read",
         timeout_s=timeout_s,
+        expect=expect or "",
         tool_digest=spec.digest,
         sensitive={
             each.name: list(each.sensitive)
@@ -307,6 +312,17 @@ def _problems_of_more(name: str, then: Sequence[Mapping[str, Any]], catalog: Too
     if len(then) > MAX_UNDO_CALLS:
         found.append(Problem("field-invalid", "$.undo", f"at most {MAX_UNDO_CALLS} calls follow the first one"))
     return found
+
+
+def problems_of_expect(spec: ToolSpec, expect: str) -> list[Problem]:
+    """Why a call of this tool cannot expect that."""
+    if expect != KNOWN:
+        hint = f"write expect={KNOWN!r}: the call is made only if the value is still what this session last read"
+        return [Problem("field-invalid", "$.expect", f"expect={cut(expect, 80)} has no meaning", hint)]
+    if spec.before is None:
+        message = f"nothing reads the value before the call of {cut(spec.name, 80)}"
+        return [Problem("before-missing", "$.expect", message, "declare the tool with before='the tool that reads it'")]
+    return []
 
 
 def _undo_of(undo: Any, spec: ToolSpec) -> UndoOf | None:

@@ -27,7 +27,17 @@ SHARED: Final = (
     *("description", "use_when", "not_when", "returns", "tags", "sensitive", "redact"),
     *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
     *("compensates", "semantic", "version", "retry", "breaker"),
-    *("undo_params", "undo_each", "undo_then", "before", "after", "before_absent", "undo_absent", "sole_writer"),
+    *(
+        "undo_params",
+        "undo_each",
+        "undo_then",
+        "before",
+        "after",
+        "before_absent",
+        "undo_absent",
+        "sole_writer",
+        "expect",
+    ),
     *("undo_check", "verify_undo", "verify_within_s"),
 )
 
@@ -145,6 +155,7 @@ def image_options(it: Fields) -> dict[str, Any]:
         "absent": absent,
         "undo_absent": undo_absent or None,
         "sole_writer": it.flag("sole_writer"),
+        "expect": it.any("expect"),
         "undo_check": it.table("undo_check"),
         "verify": it.any("verify_undo", default=True),
         "verify_within_s": it.any("verify_within_s", default=0.0),

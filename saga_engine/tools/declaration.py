@@ -11,6 +11,7 @@ from saga_engine.errors import ToolError, ToolInvalid
 from saga_engine.plan.absence import read_absence
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.costs import why_no_costs
+from saga_engine.plan.expect import read_expect
 from saga_engine.plan.limits import MAX_UNDO_CALLS
 from saga_engine.plan.lookalikes import own_lookalikes
 from saga_engine.plan.problems import Path, Problems
@@ -310,6 +311,7 @@ def _refuse_bad_images(name: str, options: Mapping[str, Any]) -> None:
         ("absent", absent is not None),
         ("undo_absent", options["undo_absent"] is not None),
         ("sole_writer", options["sole_writer"]),
+        ("expect", options["expect"] is not None),
     ):
         if given and before is None:
             refuse(name, f"it has {option} but no before", "name the tool that reads the value: before=…")
@@ -320,6 +322,10 @@ def _refuse_bad_images(name: str, options: Mapping[str, Any]) -> None:
             "absent says which answer means that there was nothing yet, undo_absent removes what the call created",
         )
     _refuse_bad_looks(name, options)
+    try:
+        read_expect(options["expect"])
+    except ValueError as error:
+        refuse(name, *error.args)
     if absent is not None:
         try:
             read_absence(absent)

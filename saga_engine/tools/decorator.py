@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 from saga_engine.core.redaction import Redaction
 from saga_engine.errors import ToolInvalid
 from saga_engine.plan.absence import read_absence
+from saga_engine.plan.expect import filled
 from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
 from saga_engine.plan.undo_check import read_undo_check
 from saga_engine.plan.values import digest
@@ -126,7 +127,12 @@ class Tool(PlainOptions, Generic[P, R]):
     def signature(self) -> Signature:
         """The parameters and the return type of the function. Raises ``ToolInvalid``."""
         signature = read_signature(
-            self.function, self.name, self._given_input, self._given_output, self._documented.params
+            self.function,
+            self.name,
+            self._given_input,
+            self._given_output,
+            self._documented.params,
+            filled(self.expect),
         )
         for hidden in self.sensitive:
             if signature.accepts is not None and hidden not in signature.accepts:
@@ -214,6 +220,7 @@ class Tool(PlainOptions, Generic[P, R]):
             absent=None if self.absent is None else read_absence(self.absent),
             undo_absent=undo_absent,
             sole_writer=self.sole_writer,
+            expect=self.expect if self.expect is None or isinstance(self.expect, str) else dict(self.expect),
             undo_check=None if self.undo_check is None else read_undo_check(self.undo_check),
             verify=self.verify,
             verify_within_s=float(self.verify_within_s),
@@ -284,6 +291,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     True}`` or ``{"fields": {"exists": False}}``.
     ``undo_absent``: the undo in that case, which removes what the call created.
     ``sole_writer``: nothing but this tool and its undo changes the value, so that reading it settles a call in doubt.
+    ``expect``: ``"$before"``: a call is made only if ``before`` still shows what its saga last read; else it is not
+    done (``changed_meanwhile``). ``{"version": "$before.version"}``: the other side compares, and this parameter, which
+    no plan gives, tells it what was read.
     ``undo_check``: what a read shows after the undo: ``{"tool": get_order, "params": {"id": "$output.id"}, "shows":
     {"fields": {"status": "void"}}}``, as in ``absent``. Default: the read of ``before``, or the undo's probe.
     ``verify``, ``verify_within_s``: whether to look after the undo (yes), and how long it may show the old value (0 s).

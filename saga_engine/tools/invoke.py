@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.plan.expect import filled
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent, rules_of
@@ -89,7 +90,7 @@ class Caller:
         self._context = signature.context
         self._wants_key = signature.wants_key
         self._coercions = signature.coercions
-        self._bare = not (self._context or self._wants_key or self._coercions)
+        self._bare = not (self._context or self._wants_key or self._coercions or filled(tool.expect))
         self.invoke: Invocation = self._call_async if is_async(self._fn) else self._call_sync
 
     # --- arguments -----------------------------------------------------------------------------------------------
@@ -116,6 +117,8 @@ class Caller:
             )
         if self._wants_key:
             arguments[KEY_PARAMETER] = call.idempotency_key
+        if call.expected is not None:
+            arguments.update(_copied(dict(call.expected)))
         return arguments
 
     # --- outcomes ------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class ToolOptions(TypedDict, total=False):
     absent: Mapping[str, Any] | None
     undo_absent: str | Callable[..., Any] | None
     sole_writer: bool
+    expect: str | Mapping[str, str] | None
     undo_check: Mapping[str, Any] | None
     verify: bool
     verify_within_s: float
@@ -89,6 +90,7 @@ class PlainOptions:
     absent: Mapping[str, Any] | None = None
     undo_absent: str | Callable[..., Any] | None = None
     sole_writer: bool = False
+    expect: str | Mapping[str, str] | None = None
     undo_check: Mapping[str, Any] | None = None
     verify: bool = True
     verify_within_s: float = 0.0

@@ -42,6 +42,7 @@ class ToolChanges(TypedDict, total=False):
     ``undo_each``: a list, such as ``"$output.items"``: the undo is called once for each item, which ``"$item"`` binds.
     ``undo_then``: the calls that follow the undo: ``[{ tool = "cancel", params = { id = "$output.id" } }]``.
     ``after``: ``output``: the call's own output is the new value, in the form of the read; by default it is read again.
+    ``expect``: ``"$before"``: a call is made only if that read still shows what the saga last read.
     ``undo_check``: what must be seen after the undo: ``{ tool = "get_order", shows = { fields = { void = true } } }``.
     ``verify``: ``false``: nobody looks whether the undo did what it says. ``verify_within_s``: seconds for which the
     old value may still be seen after it.
@@ -83,6 +84,7 @@ class ToolChanges(TypedDict, total=False):
     absent: Mapping[str, Any]
     undo_absent: str
     sole_writer: bool
+    expect: str | Mapping[str, str]
     undo_check: Mapping[str, Any]
     verify: bool
     verify_within_s: float

@@ -84,16 +84,18 @@ def parameters(fn: Callable[..., Any], label: str) -> Mapping[str, inspect.Param
     return {name: parameter for name, parameter in found.items() if parameter.kind is not parameter.VAR_POSITIONAL}
 
 
-def read_signature(
+def read_signature(  # noqa: PLR0917
     fn: Callable[..., Any],
     label: str,
     input_schema: dict[str, Any] | None,
     output_schema: dict[str, Any] | None,
     documented: Mapping[str, str] | None = None,
+    filled: tuple[str, ...] = (),
 ) -> Signature:
     """Analyse a function once; given schemas replace derived ones. Raises ``ToolInvalid``.
 
     ``documented`` are descriptions of parameters from elsewhere, for a derived schema whose annotations have none.
+    ``filled``: parameters that the engine fills, beside its own.
     """
     found = parameters(fn, label)
     if next(iter(found), "") == "self" and not hasattr(fn, "__self__"):
@@ -105,7 +107,8 @@ def read_signature(
     base = _base_function(fn)
     hints = {name: _resolved(base, parameter.annotation) for name, parameter in found.items()}
     context = tuple(name for name, hint in hints.items() if _is_context(hint))
-    fixed = frozenset(_fixed_keywords(fn))
+    _refuse_unfilled(filled, found, input_schema, label)
+    fixed = frozenset((*_fixed_keywords(fn), *filled))
     catch_all = next((p for p in found.values() if p.kind is p.VAR_KEYWORD), None)
     visible = {
         name: parameter
@@ -383,6 +386,21 @@ def _property(schema: dict[str, Any], parameter: inspect.Parameter, label: str) 
         return {**schema, "default": json.loads(json.dumps(default, allow_nan=False))}
     except (TypeError, ValueError, RecursionError):
         return schema  # A default that is not JSON concerns only the function.
+
+
+def _refuse_unfilled(
+    filled: tuple[str, ...], found: Mapping[str, inspect.Parameter], schema: dict[str, Any] | None, label: str
+) -> None:
+    """Refuse a parameter that the engine is to fill and the function does not take."""
+    catches_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values())
+    named = {*found, *((schema or {}).get("properties") or () if catches_all else ())}
+    unknown = [name for name in filled if name not in named]
+    if unknown:
+        raise ToolInvalid(
+            f"'expect' of tool {label!r} names {unknown[0]!r}, which is no parameter",
+            hint="name the parameter that tells the other side what was read",
+            tool=label,
+        )
 
 
 def _refuse_misfit(

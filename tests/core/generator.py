@@ -24,6 +24,7 @@ from tests.core.asking_later_simulation import AskLaterSimulation
 from tests.core.child_simulation import ChildSimulation
 from tests.core.conditional_simulation import ConditionalSimulation
 from tests.core.each_simulation import EachSimulation
+from tests.core.expected_simulation import ExpectedSimulation
 from tests.core.final_simulation import FinalSimulation
 from tests.core.image_simulation import ImageSimulation
 from tests.core.several_simulation import SeveralSimulation
@@ -40,6 +41,7 @@ FEATURES: dict[str, type[Simulation]] = {
     "conditions": ConditionalSimulation,
     "lists": EachSimulation,
     "undo calls": UndoCallsSimulation,
+    "expected values": ExpectedSimulation,
     "images": ImageSimulation,
     "models away": AskLaterSimulation,
 }

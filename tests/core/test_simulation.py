@@ -14,6 +14,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.records import StepEscalated
 from tests import tiers
 from tests.core.ahead_simulation import AheadSimulation
+from tests.core.expected_simulation import ExpectedSimulation
 from tests.core.generator import FEATURES, drawn, generated
 from tests.core.image_simulation import ImageSimulation
 from tests.core.lying_simulation import lying
@@ -109,6 +110,18 @@ def test_no_stranger_is_overwritten() -> None:
 
 
 @pytest.mark.seeds
+def test_no_stranger_is_overwritten_unseen() -> None:
+    """Writes that expect what their saga read: a value that a stranger changed in between is left, and that is said."""
+    changed = 0
+    for seed in range(tiers.examples(300)):
+        dice = random.Random(seed)
+        simulation = ExpectedSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
+        simulation.run()
+        changed += simulation.changed
+    assert tiers.fewer() or changed > 5, changed
+
+
+@pytest.mark.seeds
 def test_an_undo_that_only_says_so_is_found_out() -> None:
     """Undos that lie, with every feature of plans: none counts as verified, and no honest one is doubted."""
     seen: Counter[str] = Counter()
@@ -131,6 +144,7 @@ MARKS = {
     "conditions": b'"k":"OutputChecked"',
     "lists": b'"k":"EachExpanded"',
     "undo calls": b'"call":{',
+    "expected values": b'"changed_meanwhile"',
     "images": b'"before":{',
 }
 

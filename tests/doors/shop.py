@@ -63,4 +63,10 @@ def look() -> str:
     return "seen"
 
 
-TOOLS = [pay, refund, wire, look]
+@tool(effect="read")
+def balance() -> dict[str, int]:
+    """What is left."""
+    return {"left": 100 - len(ledger())}
+
+
+TOOLS = [pay, refund, wire, look, balance]

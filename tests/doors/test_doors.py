@@ -50,6 +50,10 @@ WITHOUT = {
     ("the calls of a day cost no more than the tenant's budget", TEMPORAL): (
         "a tenant is a namespace of a store's sagas"
     ),
+    (
+        "what nobody has read is not overwritten",
+        TEMPORAL,
+    ): "a tool with a read before its call is refused there by name",
     ("what rules hold stands in the lease", TEMPORAL): "a worker of Temporal has no lease: its calls have heartbeats",
     **{(NETWORK, way): _NO_LISTENER for way in (*WAYS, TEMPORAL) if way not in ("HTTP", "gateway", "--engine")},
     (SCHEMAS, "gateway"): _NO_SCHEMA,
@@ -322,6 +326,16 @@ async def counted(way: str, folder: Path) -> None:
         assert [head.saga_id for head in await engine.list()] == ["live"]
     assert paid() == []
     assert "quota-exceeded" in told
+
+
+@promise("what nobody has read is not overwritten")
+async def unread(way: str, folder: Path) -> None:
+    """A write that expects what its saga last read is not made if that has read nothing, and the caller learns it."""
+    (folder / "saga.toml").write_text('[tools.pay]\nbefore = "balance"\nexpect = "$before"\n')
+    async with opened() as engine:
+        told = await tried(way, engine, PARAMS)
+    assert paid() == []
+    assert "expect_unread" in told or "expect-unread" in told
 
 
 _COSTS = "[agents.costs]\npay = { usd = 1.0 }\n"

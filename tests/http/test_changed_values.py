@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.errors import CallFailed, SettingInvalid, ToolInvalid
 from saga_engine.sources.http import http_tools
 from saga_engine.testing.faulty_http import Act, MisbehavingServer, Received, done, refused
 from tests.http.declared import LOOPBACK, declared
@@ -94,6 +95,66 @@ async def test_a_strangers_value_is_not_overwritten() -> None:
     assert [outcome.body["questions"][0][name] for name in ("before", "after", "found")] == [
         {"value": {"price": price}} for price in (10, 12, 99)
     ]
+
+
+VERSIONED = """
+[http.get]
+url = "{url}/prices/tea"
+output_headers = {{ etag = "ETag" }}
+
+[http.put]
+method = "PUT"
+url = "{url}/prices/tea"
+params = {{ price = "integer", etag = "string" }}
+body = {{ price = "{{price}}" }}
+headers = {{ If-Match = "{{etag}}" }}
+before = "get"
+expect = {{ etag = "$before.etag" }}
+undo = "put_back"
+
+[http.put_back]
+method = "PUT"
+url = "{url}/prices/tea"
+params = {{ price = "integer" }}
+body = {{ price = "{{price}}" }}
+"""
+
+
+class Versioned:
+    """A price with an ETag, which the server compares (RFC 9110 section 13.1.1)."""
+
+    def __init__(self) -> None:
+        self.price, self.version = 10, 1
+        self.seen: list[tuple[str, str]] = []
+
+    def answer(self, request: Received) -> Act:
+        match = request.headers.get("if-match", "")
+        self.seen.append((request.method, match))
+        if request.method == "PUT" and match not in ("", f'"{self.version}"'):
+            return refused(412)
+        if request.method == "PUT":
+            self.price, self.version = request.json["price"], self.version + 1
+        said = done({"price": self.price})
+        return replace(said, headers={**said.headers, "ETag": f'"{self.version}"'})
+
+
+async def test_the_server_compares_by_the_etag_that_the_saga_has_read() -> None:
+    """``If-Match`` has the ETag of the saga's own read, no second read is made, and 412 is ``changed_meanwhile``."""
+    shop = Versioned()
+    async with MisbehavingServer() as server:
+        server.script("/prices/tea", shop.answer)
+        tables = tomllib.loads(VERSIONED.format(url=server.url))["http"]
+        tools = http_tools(tables, base=Path(), source="saga.toml", allow_private=LOOPBACK)
+        async with Coordinator.open("memory://", tools) as coordinator, coordinator.session("desk") as session:
+            assert await session.call("get") == {"price": 10, "etag": '"1"'}
+            await session.call("put", price=12)
+            assert shop.seen == [("GET", ""), ("PUT", '"1"'), ("GET", "")]
+            shop.price, shop.version = 11, 7
+            with pytest.raises(CallFailed) as caught:
+                await session.call("put", price=13)
+            assert caught.value.error_code == "changed_meanwhile"
+            assert "11" in caught.value.message
+    assert shop.price == 11
 
 
 def test_declarations_that_cannot_be() -> None:

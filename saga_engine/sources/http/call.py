@@ -15,6 +15,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import OutcomeUnknown, SecretMissing, ToolError
+from saga_engine.plan.expect import CHANGED
 from saga_engine.plan.jsonpath import Mismatch, find
 from saga_engine.plan.values import canonical, printable
 from saga_engine.sources.http.answers import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from saga_engine.sources.http.transport import Answer, RawRequest
 
 MAX_REDIRECTS: Final = 5
+#: Precondition Failed (RFC 9110 section 15.5.13).
+_OTHER: Final = 412
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 #: Characters allowed in a target that another machine sent; all others are escaped.
 _TARGET: Final = "/?:@!$&'()*+,;=-._~%[]"
@@ -150,7 +153,7 @@ class HttpCall:
 
         it = self.endpoint
         if it.answer == "none":
-            return {}
+            return self._with_headers({}, answer)
         try:
             body = await answer.read(it.max_response_bytes)
             output = self._read(body, media_type(answer.headers))
@@ -160,7 +163,16 @@ class HttpCall:
             raise self._unreadable(answer.status, str(error), "answer_unreadable", retryable=False) from error
         if it.absent_output is not ABSENT and canonical(output) == canonical(it.absent_output):
             return None
-        return output
+        return self._with_headers(output, answer)
+
+    def _with_headers(self, output: Any, answer: Answer) -> Any:
+        """The output with what the headers say."""
+        if not self.endpoint.output_headers:
+            return output
+        if not isinstance(output, dict):
+            reason = "it is no object, so 'output_headers' have no place in it"
+            raise self._unreadable(answer.status, reason, "answer_unreadable", retryable=False)
+        return output | {name: answer.headers.get(header) for name, header in self.endpoint.output_headers}
 
     def _read(self, body: bytes, kind: str) -> Any:
         it = self.endpoint
@@ -199,7 +211,7 @@ class HttpCall:
         retryable = answer.status in statuses.retryable
         return Refused(
             message,
-            error_code=f"http_{answer.status}",
+            error_code=CHANGED if self.endpoint.compares and answer.status == _OTHER else f"http_{answer.status}",
             retryable=retryable,
             retry_after_s=retry_after_s(answer.headers) if retryable else None,
             definite=answer.status in statuses.settles,

@@ -85,6 +85,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
     output_schema = it.table("output_schema")
     tail, absent_output = _output(it, effect)
     templates = _templates(it, method, key)
+    changes = image_options(it)
     endpoint = Endpoint(
         name=it.name,
         write=effect == "write",
@@ -108,6 +109,8 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         wants_output=output_schema is not None or tail is not None,
         tail=tail,
         absent_output=absent_output,
+        output_headers=_output_headers(it),
+        compares=isinstance(changes["expect"], dict),
         failure=failure_of(it),
         follow_redirects=_follows(it, effect, method),
         # A reused connection may be closed at that moment: only a tool that can settle that doubt by itself reuses one.
@@ -121,7 +124,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
     if not verify and not _loopback(endpoint.host):
         it.refuse("verify", "can only be false for a loopback host", "name the authority's certificate: ca_file = …")
     ca_file = _ca_file(it, base)
-    options = shared_options(it, hidden) | image_options(it)
+    options = shared_options(it, hidden) | changes
     _check_places(it, endpoint, schema, options.get("resource"))
     _check_secrets(it, endpoint, private=private)
     call = HttpCall(endpoint, ca_file=ca_file, verify=verify, allow_private=_EVERYWHERE if private else allow_private)
@@ -410,6 +413,16 @@ def _output(it: Fields, effect: str) -> tuple[Tail | None, Any]:
     if isinstance(found, TailFault):
         it.refuse("output", f"is no path: {found.message}", found.hint)
     return found, absent_output
+
+
+def _output_headers(it: Fields) -> tuple[tuple[str, str], ...]:
+    given = it.table("output_headers") or {}
+    for name, header in given.items():
+        if not _PARAM.fullmatch(name) or not isinstance(header, str) or not _HEADER.fullmatch(header):
+            it.refuse(
+                "output_headers", f"has {name!r} = {header!r}, which is no field and no header", '{ etag = "ETag" }'
+            )
+    return tuple((name, header.lower()) for name, header in given.items())
 
 
 def _follows(it: Fields, effect: str, method: str) -> bool:

@@ -44,7 +44,9 @@ class Endpoint:
     ``path``: its segments between slashes. ``query``: names and values. ``body``: a JSON template, ``ABSENT`` if there
     is none; or ``form``. ``styles``: how a field of the query or the form is written. ``key``: the place and name of
     the idempotency key. ``missing``: the params that have a default. ``answer``: how the body of a done answer is
-    read. ``absent_output``: the output that means that there is nothing. Times are in seconds.
+    read. ``absent_output``: the output that means that there is nothing. ``output_headers``: fields of the output, and
+    the headers that they hold. ``compares``: it is told what the saga has read, and refuses (412) if that is no more.
+    Times are in seconds.
     """
 
     name: str
@@ -67,6 +69,8 @@ class Endpoint:
     wants_output: bool = False
     tail: Tail | None = None
     absent_output: Any = ABSENT
+    output_headers: tuple[tuple[str, str], ...] = ()
+    compares: bool = False
     failure: Failure | None = None
     follow_redirects: bool = False
     reuse: bool = True

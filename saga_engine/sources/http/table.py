@@ -35,7 +35,8 @@ class HttpTable(ToolTable):
     ``answer``: how the body is read: ``text`` for ``{"text": …}``, ``none`` to ignore it. ``accept_any_content_type``:
     read the body whatever ``Content-Type`` says. ``output``: a path (JSONPath) to the part that is the output; by
     default all of it. ``output_schema``: JSON Schema of the output. ``absent_output``: the output of a probe that
-    means 'there is nothing'. ``failed``: finds an error in a response: ``path``, and optionally ``is``, ``is_not``,
+    means 'there is nothing'. ``output_headers``: headers of the response that become fields of the output:
+    ``{ etag = "ETag" }``. ``failed``: finds an error in a response: ``path``, and optionally ``is``, ``is_not``,
     ``unless``, ``message``, ``code`` and ``retryable``; ``false`` says that there is none to find.
     ``max_response_bytes``: the size of a response, as sent and as decoded.
     ``connect_timeout_s``: the time to connect, with name resolution and TLS. ``read_timeout_s``: the time of each
@@ -69,6 +70,7 @@ class HttpTable(ToolTable):
     output: str | None = None
     output_schema: Mapping[str, Any] | None = None
     absent_output: Any = None
+    output_headers: Mapping[str, str] | None = None
     failed: Mapping[str, Any] | bool | None = None
     max_response_bytes: int = 10_000_000
     connect_timeout_s: float = 5.0
