@@ -93,7 +93,7 @@ class ObservedSession(Session):
         spec = self.catalog.spec(name)
         if spec is None:
             call_record(self.catalog, name, params, None, irreversible=False, timeout_s=timeout_s)  # raises
-        if spec is not None and expect is not None and (problems := problems_of_expect(spec, expect)):
+        if spec is not None and (problems := problems_of_expect(spec, expect)):
             raise PlanInvalid(problems)
         self._count += 1
         would: list[dict[str, str]] = []

@@ -22,7 +22,7 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import StepState
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.compiled import CompiledRead, Serving
-from saga_engine.plan.expect import CHANGED, UNREAD
+from saga_engine.plan.expect import CHANGED
 from saga_engine.plan.jsonpath import Mismatch, find
 from saga_engine.plan.values import canonical, cut
 
@@ -105,7 +105,7 @@ def changed(state: State, index: int, found: Image) -> NotDone:
     was, now = (_shown(state, index, image) for image in (state.steps[index].before, found))
     why = f"the value that {cut(read.tool, 80)} reads is not what this saga knows any more: it was {was}, and is {now}"
     hint = f"read it again with {cut(read.tool, 80)}, and decide anew"
-    return NotDone(ErrorInfo(CHANGED, why, hint, retryable=False), retryable=False)
+    return NotDone(ErrorInfo("changed_meanwhile", why, hint, retryable=False), retryable=False)
 
 
 # --- what the saga knows ---------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _left_by(step: StepState) -> Image | None:
 def _unread(read: CompiledRead, why: str) -> NotDone:
     message = f"the call is made only if the value that {cut(read.tool, 80)} reads is what this saga knows, and {why}"
     hint = f"call {cut(read.tool, 80)} with the same params first, and decide by what it shows"
-    return NotDone(ErrorInfo(UNREAD, message, hint, retryable=False), retryable=False)
+    return NotDone(ErrorInfo("expect_unread", message, hint, retryable=False), retryable=False)
 
 
 def _shown(state: State, index: int, image: Any) -> str:

@@ -538,10 +538,7 @@ class _Drafter:
 def compile_read(
     declared: ToolSpec, forward: Template, spec: ToolSpec | None, expect: str | None = None
 ) -> CompiledRead:
-    """The read of before-images that a tool declares; ``spec`` is the declaration of the tool that reads.
-
-    ``expect``: what the call itself says; the tool's own declaration comes first.
-    """
+    """The read of before-images that a tool declares, of which ``spec`` is; ``expect``: what the call itself says."""
     assert declared.before is not None
     known = spec or DEFAULT
     return CompiledRead(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 KNOWN: Final = "$before"
 #: The error of a write that was not made because the value is another one by now. A tool says it, too.
 CHANGED: Final = "changed_meanwhile"
-#: The error of a write that was not made because the saga has not read the value.
-UNREAD: Final = "expect_unread"
 
 _HINT: Final = 'write expect="$before", or expect={"version": "$before.version"}: what the call gets of the value'
 _NAME: Final = re.compile(r"[A-Za-z_][\w-]{0,63}", re.ASCII)

@@ -156,16 +156,14 @@ class Session(SessionSteps):
         """Call a tool and return its output; ``params`` and keyword arguments are its params.
 
         ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
-        deliberately; a plain function that nobody declared counts so. ``expect``: ``"$before"``: it is made only if
-        the value that the tool's ``before`` reads is still what this session last read. Raises ``CallFailed`` (not
-        done; ``CallInvalid``: it cannot be made so), ``CallBlocked`` (the policy), ``NeedsPerson``,
-        ``SessionDiverged``, ``SessionEnded``, or ``PlanInvalid`` (its undo).
+        deliberately; a plain function that nobody declared counts so. ``expect``: ``"$before"``: only if what the
+        tool's ``before`` reads is what this session last read. Raises ``CallFailed`` (not done; ``CallInvalid``: it
+        cannot be made so), ``CallBlocked`` (the policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, or
+        ``PlanInvalid`` (its undo).
         """
         values = {**params, **named} if isinstance(params, Mapping) else named if params is None else params
-        made = await self.numbered_call(
-            tool, values, undo=undo, irreversible=irreversible, timeout_s=timeout_s, expect=expect
-        )
-        return made.output
+        options: dict[str, Any] = {"undo": undo, "irreversible": irreversible, "timeout_s": timeout_s, "expect": expect}
+        return (await self.numbered_call(tool, values, **options)).output
 
     async def numbered_call(
         self,
@@ -180,9 +178,8 @@ class Session(SessionSteps):
         """``call``, and the key of its step beside its output."""
         undoes = undo is None and isinstance(params, Mapping) and self._takes_back(name_of(tool), params)
         meant = irreversible or undoes  # it needs no undo of its own
-        record = call_record(
-            self.catalog, name_of(tool), params, undo, irreversible=meant, timeout_s=timeout_s, expect=expect
-        )
+        how: dict[str, Any] = {"irreversible": meant, "timeout_s": timeout_s, "expect": expect}
+        record = call_record(self.catalog, name_of(tool), params, undo, **how)
         if self.watch is not None:
             self.watch.call(record, irreversible=meant, state=self._state, made=self._made)
         key = await self._placed(record)

@@ -205,8 +205,7 @@ def call_record(
     if unsaid and spec.declared:
         hint = "give undo=…, register an undo for the tool, or say irreversible=True"
         problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))
-    if expect is not None:
-        problems += problems_of_expect(spec, expect)
+    problems += problems_of_expect(spec, expect)
     if problems:
         raise PlanInvalid(problems)
     made = r.CallAdded(
@@ -314,8 +313,10 @@ def _problems_of_more(name: str, then: Sequence[Mapping[str, Any]], catalog: Too
     return found
 
 
-def problems_of_expect(spec: ToolSpec, expect: str) -> list[Problem]:
+def problems_of_expect(spec: ToolSpec, expect: str | None) -> list[Problem]:
     """Why a call of this tool cannot expect that."""
+    if expect is None:
+        return []
     if expect != KNOWN:
         hint = f"write expect={KNOWN!r}: the call is made only if the value is still what this session last read"
         return [Problem("field-invalid", "$.expect", f"expect={cut(expect, 80)} has no meaning", hint)]

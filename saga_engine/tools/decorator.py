@@ -291,9 +291,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     True}`` or ``{"fields": {"exists": False}}``.
     ``undo_absent``: the undo in that case, which removes what the call created.
     ``sole_writer``: nothing but this tool and its undo changes the value, so that reading it settles a call in doubt.
-    ``expect``: ``"$before"``: a call is made only if ``before`` still shows what its saga last read; else it is not
-    done (``changed_meanwhile``). ``{"version": "$before.version"}``: the other side compares, and this parameter, which
-    no plan gives, tells it what was read.
+    ``expect``: ``"$before"``: a call is made only if ``before`` still shows what its saga last read, else it is not
+    done (``changed_meanwhile``). ``{"version": "$before.version"}``: the other side compares, told by this parameter.
     ``undo_check``: what a read shows after the undo: ``{"tool": get_order, "params": {"id": "$output.id"}, "shows":
     {"fields": {"status": "void"}}}``, as in ``absent``. Default: the read of ``before``, or the undo's probe.
     ``verify``, ``verify_within_s``: whether to look after the undo (yes), and how long it may show the old value (0 s).
@@ -333,9 +332,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     Raises ``ToolInvalid`` if the declaration contradicts itself.
     """
     refuse_unknown(options)
-    if function is None:
-        return lambda decorated: Tool(decorated, **options)
-    return Tool(function, **options)
+    return Tool(function, **options) if function is not None else lambda decorated: Tool(decorated, **options)
 
 
 # --- parts of a declaration ------------------------------------------------------------------------------------------

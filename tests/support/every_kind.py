@@ -83,6 +83,7 @@ STEPS: list[dict[str, Any]] = [
         "tool": "set_price",
         "params": {"sku": "$output.step_first.sku", "price": "$output.step_amount"},
         "resource": "price:{$output.step_first.sku}",
+        "expect": "$before",
         "rollback": {
             "tool": "set_price",
             "params": {"sku": "$output.step_first.sku", "price": "$before.price"},
