@@ -156,14 +156,13 @@ class Session(SessionSteps):
         """Call a tool and return its output; ``params`` and keyword arguments are its params.
 
         ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
-        deliberately; a plain function that nobody declared counts so. ``expect``: ``"$before"``: only if what the
-        tool's ``before`` reads is what this session last read. Raises ``CallFailed`` (not done; ``CallInvalid``: it
-        cannot be made so), ``CallBlocked`` (the policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, or
-        ``PlanInvalid`` (its undo).
+        deliberately; a plain function that nobody declared counts so. ``expect``: ``"$before"``: only if what its
+        ``before`` reads is what the session last read. Raises ``CallFailed`` (not done; ``CallInvalid``: it cannot be
+        made so), ``CallBlocked`` (the policy), ``NeedsPerson``, ``SessionDiverged``, ``SessionEnded``, ``PlanInvalid``.
         """
         values = {**params, **named} if isinstance(params, Mapping) else named if params is None else params
-        options: dict[str, Any] = {"undo": undo, "irreversible": irreversible, "timeout_s": timeout_s, "expect": expect}
-        return (await self.numbered_call(tool, values, **options)).output
+        how: dict[str, Any] = {"undo": undo, "irreversible": irreversible, "timeout_s": timeout_s, "expect": expect}
+        return (await self.numbered_call(tool, values, **how)).output
 
     async def numbered_call(
         self,
@@ -178,8 +177,8 @@ class Session(SessionSteps):
         """``call``, and the key of its step beside its output."""
         undoes = undo is None and isinstance(params, Mapping) and self._takes_back(name_of(tool), params)
         meant = irreversible or undoes  # it needs no undo of its own
-        how: dict[str, Any] = {"irreversible": meant, "timeout_s": timeout_s, "expect": expect}
-        record = call_record(self.catalog, name_of(tool), params, undo, **how)
+        how: dict[str, Any] = {"timeout_s": timeout_s, "expect": expect}
+        record = call_record(self.catalog, name_of(tool), params, undo, irreversible=meant, **how)
         if self.watch is not None:
             self.watch.call(record, irreversible=meant, state=self._state, made=self._made)
         key = await self._placed(record)

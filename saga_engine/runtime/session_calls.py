@@ -192,7 +192,7 @@ def call_record(
     if undo_spec is not None and undo_spec.effect == "read":
         message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
         problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
-    problems += _problems_of_more(name, then, catalog)
+    problems += [*_problems_of_more(name, then, catalog), *problems_of_expect(spec, expect)]
     if meant is not None and undo_spec is not None and meant.only_names and spec.before is None:  # a read may have them
         why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
         if why:
@@ -205,7 +205,6 @@ def call_record(
     if unsaid and spec.declared:
         hint = "give undo=…, register an undo for the tool, or say irreversible=True"
         problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))
-    problems += problems_of_expect(spec, expect)
     if problems:
         raise PlanInvalid(problems)
     made = r.CallAdded(

@@ -79,6 +79,12 @@ STEPS: list[dict[str, Any]] = [
     },
     {"step_id": "due", "compute": {"date_add": ["$output.step_first.due", "P3D"]}},
     {
+        "step_id": "known",
+        "tool": "read_price",
+        "params": {"sku": "$output.step_first.sku"},
+        "on_error": "continue",
+    },
+    {
         "step_id": "price",
         "tool": "set_price",
         "params": {"sku": "$output.step_first.sku", "price": "$output.step_amount"},
