@@ -11,13 +11,12 @@ from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.draft import CheckedParams
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.effort import spend
-from saga_engine.plan.expect import check_expected
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.kinds import check_kind, check_pivot
 from saga_engine.plan.limits import MAX_CHILDREN, MAX_ITEMS
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import Problems, known_names
-from saga_engine.plan.step_options import check_options, misplaced_operations
+from saga_engine.plan.step_options import check_expected, check_options, misplaced_operations
 from saga_engine.plan.values import cut, printable
 from saga_engine.plan.wait import check_late
 from saga_engine.plan.which_undo import lacking
