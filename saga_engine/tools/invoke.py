@@ -26,6 +26,7 @@ from saga_engine.tools.outcomes import (
     bounded,
     cancelled_by_itself,
     describe,
+    does_not_fit,
     outcome_of_error,
     outcome_of_failure,
     outcome_of_value,
@@ -37,7 +38,6 @@ from saga_engine.tools.threads import Ended, Running, begin_in_thread
 from saga_engine.tools.timeouts import Alarm
 
 if TYPE_CHECKING:
-    from saga_engine.core.redaction import Redaction
     from saga_engine.ports import Call
     from saga_engine.tools.decorator import Tool
 
@@ -57,6 +57,7 @@ class Caller:
         "_coercions",
         "_context",
         "_failed",
+        "_fits",
         "_fn",
         "_late_s",
         "_max_bytes",
@@ -75,6 +76,7 @@ class Caller:
         self._write = tool.effect == "write"
         self._failed = tool.failed
         self._redaction = tool.redaction
+        self._fits = tool.output_check
         self._late_s = max(tool.timeout_s, LATE_S) if tool.late_s is None else tool.late_s
         self._rules = rules_of(
             tool.function,
@@ -126,22 +128,28 @@ class Caller:
     def _returned(self, value: Any) -> Outcome:
         """Interpret a result."""
         if self._failed is None:
-            outcome = outcome_of_value(value, self._max_bytes)
-            return outcome if self._redaction is None else self._redacted(outcome, self._redaction)
+            return self._recorded(value)
         try:
             said = self._failed(value)
         except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
             return outcome_of_error(error, write=self._write, rules=self._returned_rules)
         if not said and said != {}:
-            outcome = outcome_of_value(value, self._max_bytes)
-            return outcome if self._redaction is None else self._redacted(outcome, self._redaction)
+            return self._recorded(value)
         return outcome_of_failure(said, value)
 
-    def _redacted(self, outcome: Outcome, redaction: Redaction) -> Outcome:
+    def _recorded(self, value: Any) -> Outcome:
         """The outcome as the journal may have it: nothing behind this place ever sees a redacted field."""
-        if not isinstance(outcome, Done):
+        outcome = outcome_of_value(value, self._max_bytes)
+        if (self._fits is None and self._redaction is None) or not isinstance(outcome, Done):
             return outcome
-        return outcome._replace(output=redaction.value("output", outcome.output))
+        # A read that finds nothing returns null, whatever its schema says of what it finds.
+        if self._fits is not None and (self._write or outcome.output is not None):
+            found = self._fits(outcome.output)
+            if found:
+                return does_not_fit(found, hidden=self._redaction is not None)
+        if self._redaction is None:
+            return outcome
+        return outcome._replace(output=self._redaction.value("output", outcome.output))
 
     def _broken(self, error: BaseException) -> Outcome:
         """Interpret an exception."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -151,6 +151,20 @@ def _too_large(size: int, most: int) -> Unknown:
     message = f"the call returned, but its result of {size} bytes is not recorded: at most {most} are"
     hint = "find out what the call did; the tool should keep what is large and return where it is"
     return Unknown(ErrorInfo("output_too_large", message, suggestion=hint))
+
+
+def does_not_fit(found: Sequence[tuple[Any, str]], *, hidden: bool) -> Unknown:
+    """The call returned something else than the tool's output schema says. ``hidden``: no value may be shown."""
+    path, said = found[0]
+    what = "" if hidden else f": {said}"
+    place = f" at {'.'.join(map(str, path))}" if path else ""
+    return Unknown(
+        ErrorInfo(
+            "output_invalid",
+            bounded(f"the call returned, but its result does not fit the output_schema{place}{what}"),
+            suggestion="find out what the call did, and what its schema must say",
+        )
+    )
 
 
 def _not_json(reason: str) -> Unknown:

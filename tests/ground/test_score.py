@@ -17,12 +17,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCORE = ROOT / "dev" / "benchmarks" / "reliability"
 SEED = 7
+SYSTEMS = "plain,retries,engine_plan,engine_session,engine_gateway"
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     out = tmp_path_factory.mktemp("score") / "score.json"
-    command = [sys.executable, str(SCORE / "run.py"), "--systems", "plain,retries,engine_plan,engine_session"]
+    command = [sys.executable, str(SCORE / "run.py"), "--systems", SYSTEMS]
     env = {key: value for key, value in os.environ.items() if not key.startswith("SAGA_")}
     done = subprocess.run(
         [*command, "--rates", "0.6", "--seed", str(SEED), "--out", str(out)],
@@ -37,7 +38,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return {row["system"]: row for row in json.loads(out.read_text())["rows"]}
 
 
-@pytest.mark.parametrize("system", ["engine_plan", "engine_session"])
+@pytest.mark.parametrize("system", ["engine_plan", "engine_session", "engine_gateway"])
 def test_the_engine_leaves_nothing_that_it_does_not_name(rows: dict[str, Any], system: str) -> None:
     """Whatever goes wrong with a call, and wherever its process is killed: no effect twice, and none untold."""
     found = rows[system]

@@ -20,6 +20,7 @@ NAMES = {
     "sagaz": "sagaz: retries",
     "engine_plan": "saga-engine: a plan",
     "engine_session": "saga-engine: a session",
+    "engine_gateway": "saga-engine: the gateway",
 }
 
 

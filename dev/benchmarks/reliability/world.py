@@ -20,7 +20,7 @@ import os
 import random
 import signal
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,10 @@ class Refused(Exception):
 
 
 class World:
-    """The effects in a file; ``rate``: of how many steps something goes wrong with (0 to 1)."""
+    """The effects in a file; ``rate``: of how many steps something goes wrong with (0 to 1). ``kill``: how it kills."""
 
-    def __init__(self, path: Path, seed: int, rate: float) -> None:
+    def __init__(self, path: Path, seed: int, rate: float, kill: Callable[[], None] | None = None) -> None:
+        self._kill = kill or (lambda: os.kill(os.getpid(), signal.SIGKILL))
         self._path = path
         self._seed = seed
         self._rate = rate
@@ -73,7 +74,7 @@ class World:
         if first and fault == "transient":
             raise Transient(f"step {step}: try again")
         if first and fault == "killed-before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._kill()
         if first and fault == "time-out" and random.Random(f"{self._seed} {task} {step}").random() < 0.5:
             raise TimeoutError(f"step {step} did not answer")
         with self._open() as db:
@@ -81,7 +82,7 @@ class World:
             if not known:
                 db.execute("insert into effects values (?, ?, ?, ?)", (task, step, tool, key))
         if first and fault == "killed-after":
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._kill()
         if first and fault == "lost":
             raise ConnectionError(f"step {step}: the connection broke")
         if first and fault == "time-out":

@@ -26,6 +26,7 @@ from saga_engine.sources.mcp.templates import Unfillable
 from saga_engine.sources.mcp.transport_errors import OWN_CODES, label_of
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent
+from saga_engine.tools.schema_check import OutputCheck
 from saga_engine.tools.trace_context import sent_on
 
 #: JSON-RPC: the method does not exist, the params are invalid. Both are said before a tool runs.
@@ -60,13 +61,19 @@ class Server(Protocol):
 class McpCall:
     """The function of an MCP tool. Two are equal if they call the same tool of the same server in the same way."""
 
-    def __init__(self, server: Server, remote: str, digest: str, manifest: ToolManifest) -> None:
+    #: The call itself holds answers against the output schema: an output may have more than the answer's own fields.
+    checks_output = True
+
+    def __init__(
+        self, server: Server, remote: str, digest: str, manifest: ToolManifest, output: dict[str, Any] | None = None
+    ) -> None:
         #: The server; it is closed with the process's last coordinator.
         self.source = server
         #: The server's own name of the tool.
         self.remote = remote
         self._digest = digest
         self._it = manifest
+        self._fits = None if output is None else OutputCheck(f"{server.config.name}.{manifest.name}", output)
         #: Why every forward call needs an operator's approval; empty if none does.
         self.needs_approval = "" if manifest.listed else f"the manifest of [mcp.{server.config.name}] does not name it"
         #: Whether every forward call needs one because the manifest says so.
@@ -197,6 +204,8 @@ class McpCall:
             if it.is_error == "not-done" or said.startswith(it.refusals):
                 raise _not_done(said, "mcp_error")
             raise self._unknown(said, "mcp_error")
+        if self._fits is not None and (found := self._fits(answer.get("structuredContent"))):
+            raise self._unknown(f"its answer does not fit its output schema: {found[0][1]}", "answer_unreadable")
         try:
             return whole_output(answer, it) if whole else output_of(answer, it)
         except Unreadable as error:

@@ -193,7 +193,7 @@ class McpServer:
         description = printable(pin.description.replace("\n", " "), _MAX_DESCRIPTION_CHARS)
         output = without_nulls(pin.output_schema) if it.answer == "auto" else None
         made = {"description": description, "input_schema": schema, "output_schema": output}
-        return self._made(McpCall(self, remote, pin.digest, it), it, local, made)
+        return self._made(McpCall(self, remote, pin.digest, it, output), it, local, made)
 
     def _helper(self, it: ToolManifest, pins: Pins, local: Mapping[str, str]) -> AnyTool:
         helper = it.helper
