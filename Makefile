@@ -61,17 +61,24 @@ $(DEMO_STAMP): pyproject.toml dev/requirements/demo.txt
 
 # Servers of others, with whose tools the shipped manifests are tried. They need Node and npm (Debian: nodejs npm).
 MCP_SERVERS := .mcp-servers
-MCP_NPM := @modelcontextprotocol/server-filesystem@2026.8.31 @modelcontextprotocol/server-memory@2026.8.31
-MCP_PYPI := mcp-server-git==2026.10.19
+MCP_NPM := @modelcontextprotocol/server-filesystem@2026.8.31 @modelcontextprotocol/server-memory@2026.8.31 \
+  @modelcontextprotocol/server-slack@2025.4.25 @cyanheads/git-mcp-server@2.15.3 @bytebase/dbhub@1.4.0 pg@8.22.0 caldav-mcp@0.10.0 \
+  @cocal/google-calendar-mcp@2.6.3
+# Radicale is the calendar that caldav-mcp writes to.
+MCP_PYPI := mcp-server-git==2026.10.19 radicale==3.9.0
+MCP_PYPI_2 := mcp-email-server==1.13.3
 
 mcp-servers: $(MCP_SERVERS)/.installed ## install the MCP servers of others that the tests drive
 
 $(MCP_SERVERS)/.installed: Makefile | venv
 	@command -v npm >/dev/null || { echo "make mcp-servers needs Node and npm: apt-get install nodejs npm" >&2; exit 1; }
 	@rm -rf $(MCP_SERVERS) && mkdir $(MCP_SERVERS) && echo '{"private": true}' >$(MCP_SERVERS)/package.json
-	@npm install --prefix $(MCP_SERVERS) --no-audit --no-fund --ignore-scripts --loglevel=error $(MCP_NPM) >/dev/null
+	@npm install --prefix $(MCP_SERVERS) --no-audit --no-fund --ignore-scripts --omit=optional --loglevel=error \
+	  $(MCP_NPM) >/dev/null
 	@$(BIN)/python -m venv $(MCP_SERVERS)/python
 	@$(MCP_SERVERS)/python/bin/python -m pip --quiet --disable-pip-version-check install $(MCP_PYPI)
+	@$(BIN)/python -m venv $(MCP_SERVERS)/python2
+	@$(MCP_SERVERS)/python2/bin/python -m pip --quiet --disable-pip-version-check install $(MCP_PYPI_2)
 	@touch $@
 
 # What generates and compiles the TypeScript client of tests/server/test_typescript.py.

@@ -183,6 +183,8 @@ ELSEWHERE: Final = (
     Row("mcp/test_calls.py", _FOREIGN, "not official_sdk"),
     Row("mcp/test_imports.py", _PROCESSES),
     Row("mcp/test_real_servers.py", _FOREIGN),
+    Row("mcp/test_more_servers.py", _FOREIGN),
+    Row("mcp/test_published_servers.py", _FOREIGN),
     Row("plan/test_checks.py", "the largest plans", "not largest"),
     Row("planner/test_evals.py", "runs the program of the evaluation", "not wire"),
     Row("planner/test_example.py", _EXAMPLE),

@@ -30,6 +30,10 @@ def result(tool: Offered, output: Any, about: dict[str, Any], most_bytes: int = 
         # A probe or an operator gave the output.
         made["structuredContent"] = {name: value for name, value in output.items() if name not in (ANSWER, CONTENT)}
     made["isError"] = False
+    if tool.is_remote and tool.is_structured and "structuredContent" not in made:
+        # A client refuses an answer without what its tool declares, unless it is an error.
+        note = "result_unknown: the call was done, and nothing is wrong. Only its result is not known."
+        made = {"content": [{"type": "text", "text": note}, *made["content"]], "isError": True}
     if not fits(made, most_bytes):
         made, more = cut_answer(output, about, is_structured=tool.is_structured)
         about = about | more

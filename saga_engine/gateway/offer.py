@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.plan.tool_spec import ToolSpec, only_helpers
 from saga_engine.sources.mcp.call import McpCall
+from saga_engine.sources.mcp.cases import When
 from saga_engine.sources.mcp.compensation import FIELD as COMPENSATION
 from saga_engine.sources.mcp.helpers import ByHand
 from saga_engine.sources.mcp.pins import Pins
@@ -34,6 +35,12 @@ class Offered:
     irreversible: bool
     is_read: bool = False
     is_remote: bool = True
+    cases: tuple[tuple[When, Offered], ...] = ()
+
+    def of_call(self, params: Mapping[str, Any]) -> Offered:
+        """What holds for a call with these params: the first case that it is of, else the tool itself."""
+        schema = self.declared.get("inputSchema", {})
+        return next((case for when, case in self.cases if when.fits(params, schema)), self)
 
     @property
     def is_structured(self) -> bool:
@@ -49,7 +56,8 @@ def offered(tools: ToolRegistry, *, undos: bool = False) -> dict[str, Offered]:
     ``SettingInvalid`` if even then two have one name.
     """
     hidden = frozenset[str]() if undos else only_helpers(tools)
-    listed = [(tool, *_names(tool)) for tool in tools if not is_helper(tool) and tool.name not in hidden]
+    own = [tool for tool in tools if _when(tool) is None]
+    listed = [(tool, *_names(tool)) for tool in own if not is_helper(tool) and tool.name not in hidden]
     count = Counter(short for _, short, _ in listed)
     names = {tool.name: long if count[short] > 1 or short.startswith(OWN) else short for tool, short, long in listed}
     found: dict[str, Offered] = {}
@@ -61,7 +69,7 @@ def offered(tools: ToolRegistry, *, undos: bool = False) -> dict[str, Offered]:
                 hint=f"names that begin with {OWN!r} are its own; give the server another name in saga.toml",
                 tool=tool.name,
             )
-        found[name] = _offer(name, tool, names)
+        found[name] = _with_cases(_offer(name, tool, names), tool, tools, names)
     return dict(sorted(found.items()))
 
 
@@ -75,6 +83,30 @@ def is_helper(tool: AnyTool) -> bool:
     """Whether a tool serves the undos of a manifest, and no agent."""
     function = tool.function
     return isinstance(function, ByHand) or (isinstance(function, McpCall) and function.is_helper)
+
+
+def _when(tool: AnyTool) -> When | None:
+    return tool.function.when if isinstance(tool.function, McpCall) else None
+
+
+def _with_cases(made: Offered, tool: AnyTool, tools: ToolRegistry, names: Mapping[str, str]) -> Offered:
+    """A server's tool with its cases: an agent is offered the tool, and the engine calls the case."""
+    function = tool.function
+    if not isinstance(function, McpCall) or function.when is not None:
+        return made
+    cases = [
+        (when, _offer(made.name, each, names))
+        for each in tools
+        if (when := _when(each)) is not None
+        and isinstance(each.function, McpCall)
+        and (each.function.source, each.function.remote) == (function.source, function.remote)
+    ]
+    if not cases:
+        return made
+    hints = {"readOnlyHint": False} if any(not case.is_read for _, case in cases) else {}
+    hints |= {"destructiveHint": True} if made.irreversible or any(case.irreversible for _, case in cases) else {}
+    declared = {**made.declared, "annotations": {**made.declared.get("annotations", {}), **hints}}
+    return replace(made, declared=declared, cases=tuple(cases))
 
 
 def _names(tool: AnyTool) -> tuple[str, str]:

@@ -137,7 +137,7 @@ class Gateway:
             tool = self.offer.tools.get(params.name)
             if tool is None:
                 raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
-            return await self._answered(ctx, tool, params)
+            return await self._answered(ctx, tool.of_call(arguments), params)
         except SagaError as error:
             return refusal(error)
         finally:

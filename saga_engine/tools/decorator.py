@@ -161,13 +161,6 @@ class Tool(PlainOptions, Generic[P, R]):
         """What replaces the redacted fields of an output; None: none are."""
         return Redaction([f"output.{rule}" for rule in self.redact]) if self.redact else None
 
-    @functools.cached_property
-    def output_check(self) -> OutputCheck | None:
-        """What checks the results of calls: a schema that was given. None: nothing does, or the function itself."""
-        if self._given_output is None or getattr(self.function, "checks_output", False):
-            return None
-        return OutputCheck(self.name, self._given_output)
-
     def defaults(self) -> Mapping[str, Any]:
         """The defaults of the parameters that have one."""
         found = parameters(self.function, self.name)

@@ -33,6 +33,7 @@ from saga_engine.tools.outcomes import (
     still_at_work,
     timed_out,
 )
+from saga_engine.tools.schema_check import OutputCheck
 from saga_engine.tools.signature import KEY_PARAMETER
 from saga_engine.tools.threads import Ended, Running, begin_in_thread
 from saga_engine.tools.timeouts import Alarm
@@ -76,7 +77,9 @@ class Caller:
         self._write = tool.effect == "write"
         self._failed = tool.failed
         self._redaction = tool.redaction
-        self._fits = tool.output_check
+        declared = tool.options()["output_schema"]
+        own = declared is None or getattr(tool.function, "checks_output", False)
+        self._fits = None if own else OutputCheck(tool.name, declared)
         self._late_s = max(tool.timeout_s, LATE_S) if tool.late_s is None else tool.late_s
         self._rules = rules_of(
             tool.function,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine.sources.mcp.shipped import builtin, builtin_names
+from saga_engine.sources.mcp.shipped import builtin
 from tests.gateway.agents import agent, engine
 from tests.mcp.real_servers import KINDS, Files, Git, Memory, RealWorld
 
@@ -176,11 +176,3 @@ async def test_what_cannot_be_restored_is_not_overwritten(tmp_path: Path) -> Non
         assert told is not None
         assert told["questions"][0]["kind"] == "drift"
     assert (world.folder / "a.txt").read_text() == "theirs"
-
-
-# --- the manifests themselves ----------------------------------------------------------------------------------------
-
-
-def test_each_shipped_manifest_is_tried() -> None:
-    """None is shipped that no test drives."""
-    assert set(builtin_names()) == set(KINDS)

@@ -184,6 +184,36 @@ async def test_nan_is_never_silently_null():
     assert outcome.error.error_code == "result_not_json"
 
 
+@pytest.mark.parametrize("effect", ["write", "read"])
+async def test_a_result_that_does_not_fit_the_declared_schema_is_no_result(effect):
+    """The caller gets no field that is not there. Whether the call happened is unknown, so a probe or an operator settles it."""
+    schema = {"type": "object", "required": ["ref"], "properties": {"ref": {"type": "string"}}}
+    results = iter([{"ref": "1"}, {"error": None}, {"ref": 1}, None])
+
+    @tool(effect=effect, output_schema=schema)
+    def act():
+        return next(results)
+
+    assert await call(act) == Done({"ref": "1"})
+    for what in ("ref", "at ref"):
+        outcome = await call(act)
+        assert isinstance(outcome, Unknown)
+        assert outcome.error.code == "output_invalid"
+        assert what in outcome.error.message
+    outcome = await call(act)  # a read that finds nothing
+    assert isinstance(outcome, Done if effect == "read" else Unknown)
+
+
+async def test_no_value_of_a_redacted_result_is_told():
+    @tool(output_schema={"type": "object", "properties": {"card": {"type": "integer"}}}, redact=["card"])
+    def act():
+        return {"card": "4111"}
+
+    outcome = await call(act)
+    assert isinstance(outcome, Unknown)
+    assert "4111" not in outcome.error.message
+
+
 async def test_a_plain_function_in_front_of_an_asynchronous_one_is_awaited():
     """A wrapper that hides ``async`` costs a thread, not the result; its time is bounded as a whole."""
 

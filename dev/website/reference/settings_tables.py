@@ -22,7 +22,7 @@ from saga_engine.policy.conditions import Condition
 from saga_engine.policy.rules import PolicyTable, Rule
 from saga_engine.privacy.config import PrivacyTable
 from saga_engine.sources.http.table import HttpTable
-from saga_engine.sources.mcp.tables import McpCallTable, McpHelperTable, McpTable, McpToolTable
+from saga_engine.sources.mcp.tables import McpCallTable, McpCaseTable, McpHelperTable, McpTable, McpToolTable
 from saga_engine.sources.tables import SHARED, ToolTable
 from saga_engine.tools import overrides
 from saga_engine.tools.decorator import tool
@@ -75,6 +75,7 @@ SECTIONS: Final[Mapping[str, tuple[str, list[Part]]]] = {
         [
             Part("## `[mcp.NAME]`", McpTable),
             Part("### `[mcp.NAME.tools.TOOL]`", McpToolTable),
+            Part("### `[mcp.NAME.tools.TOOL.cases.CASE]`", McpCaseTable, McpCallTable),
             Part("### `[mcp.NAME.helpers.HELPER]`", McpHelperTable, McpCallTable),
         ],
     ),

@@ -18,6 +18,7 @@ from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import OutcomeUnknown, ToolError
 from saga_engine.plan.values import printable
 from saga_engine.sources.http.answers import NOT_DONE, RETRYABLE
+from saga_engine.sources.mcp.cases import When
 from saga_engine.sources.mcp.connection import Connection, Live, NotConnected, scrubbed
 from saga_engine.sources.mcp.manifest import ServerConfig, ToolManifest
 from saga_engine.sources.mcp.messages import fault_in
@@ -95,6 +96,11 @@ class McpCall:
     def is_helper(self) -> bool:
         """Whether it is a helper of the manifest, and no tool for agents."""
         return self._it.helper is not None
+
+    @property
+    def when(self) -> When | None:
+        """Of a case: which calls of the server's tool are of it."""
+        return self._it.when
 
     @property
     def fills_a_param(self) -> bool:

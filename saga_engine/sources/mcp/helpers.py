@@ -44,7 +44,8 @@ class Helper:
     def input_schema(self) -> dict[str, Any]:
         """The schema of its params: any value under each name."""
         required = sorted((self.by_hand or self.params).names)
-        names = [*required, *(name for name in self.takes if name not in required)]
+        more = (*sorted((self.by_hand or self.params).optional), *self.takes)
+        names = [*required, *(name for name in dict.fromkeys(more) if name not in required)]
         return {
             "type": "object",
             "properties": {name: {} for name in names},

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.tool_spec import Effect
+from saga_engine.sources.mcp.cases import When, read_when
 from saga_engine.sources.mcp.helpers import Helper, read_helper
 from saga_engine.sources.mcp.shipped import Manifest, load_manifest, merged
-from saga_engine.sources.mcp.tables import Answer, McpHelperTable, McpTable, McpToolTable, Protocol
+from saga_engine.sources.mcp.tables import Answer, McpCaseTable, McpHelperTable, McpTable, McpToolTable, Protocol
 from saga_engine.sources.tables import Fields, image_options, shared_options
 
 IsError = Literal["not-done", "unknown"]
@@ -54,7 +55,8 @@ class ToolManifest:
     means 'not done' in any case. ``absent_error``: a part of such an answer's text that means 'there is nothing'.
     ``absent_output``: the output that means the same. ``images``: the options of a tool whose value another one reads.
     ``helper``: how the tool calls one of the server's. ``ask``: whether an operator approves each forward call; None:
-    if nothing takes it back. ``listed``: whether the operator names the tool at all.
+    if nothing takes it back. ``listed``: whether the operator names the tool at all. ``cases``: what holds for some of
+    its calls, by the names of the cases; ``when``: of a case, which calls these are.
     """
 
     name: str
@@ -75,6 +77,11 @@ class ToolManifest:
     helper: Helper | None = None
     ask: bool | None = None
     listed: bool = True
+    cases: Mapping[str, ToolManifest] = field(default_factory=dict)
+    when: When | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def is_final(self) -> bool:
@@ -152,7 +159,8 @@ def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path 
         manifest=manifest,
     )
     it.end()
-    _refuse_twins(it, [*made.tools.items(), *made.helpers.items()])
+    cases = [(f"{remote}.{name}", case) for remote, tool in made.tools.items() for name, case in tool.cases.items()]
+    _refuse_twins(it, [*made.tools.items(), *cases, *made.helpers.items()])
     return made
 
 
@@ -217,6 +225,24 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
     of = McpHelperTable if helps else McpToolTable
     it = Fields(remote, table, source, kind, of=of, server=server, tool=remote)
     helper = read_helper(it) if helps else None
+    name = remote if helps else it.text("name", remote)
+    tables = {} if helps else it.table("cases") or {}
+    made = _described(it, name, timeout_s, helper, asks=not helps)
+    if not usable_name(server, name):
+        it.refuse("name", f"cannot be {name!r}", "letters, digits, '_', '.' and '-'; with the server's at most 64")
+    cases = {}
+    for case, fields in tables.items():
+        of_case = Fields(case, fields, source, f"{kind}.{remote}.cases", of=McpCaseTable, server=server, tool=remote)
+        when = read_when(of_case)
+        if not usable_name(server, f"{name}.{case}"):
+            it.refuse("cases", f"has {case!r}, which cannot stand in a plan", "letters, digits, '_', '.' and '-'")
+        found = _described(of_case, f"{name}.{case}", timeout_s, None, asks=True)
+        cases[case] = replace(found, when=when)
+    return replace(made, cases=cases)
+
+
+def _described(it: Fields, name: str, timeout_s: float, helper: Helper | None, *, asks: bool) -> ToolManifest:
+    """What a table says of a tool, of a case, or of a helper."""
     effect = cast("Effect", it.one_of("effect", get_args(Effect)))
     key, key_ttl_s = _key(it)
     absent_error, absent_output = it.text("absent_error"), it.any("absent_output", ABSENT)
@@ -231,9 +257,6 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
     if key is not None and idempotent:
         it.refuse("idempotent", "and key: a tool with a key needs no other reason to be repeated")
     is_error, refusals = _meaning(it, effect)
-    name = remote if helps else it.text("name", remote)
-    if not usable_name(server, name):
-        it.refuse("name", f"cannot be {name!r}", "letters, digits, '_', '.' and '-'; with the server's at most 64")
     made = ToolManifest(
         name=name,
         effect=effect,
@@ -251,7 +274,7 @@ def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float, *
         images=image_options(it),
         options={"timeout_s": timeout_s, **_given(shared_options(it))},
         helper=helper,
-        ask=None if helps else _ask(it),
+        ask=_ask(it) if asks else None,
     )
     it.end()
     return made

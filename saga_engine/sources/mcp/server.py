@@ -121,7 +121,8 @@ class McpServer:
         helpers = {
             name: it for name, it in self.config.helpers.items() if it.helper and self._can_help(it.helper, pins)
         }
-        manifests = [*named.values(), *helpers.values()]
+        cases = {f"{remote}.{name}": (remote, case) for remote, name, case in self._cases(pins)}
+        manifests = [*named.values(), *(case for _, case in cases.values()), *helpers.values()]
         local = {it.name: f"{self.name}.{it.name}" for it in manifests if it is not None}
         found: dict[str, AnyTool] = {}
         unusable: dict[str, str] = {}
@@ -135,8 +136,18 @@ class McpServer:
                 found[remote] = tool
             except ToolInvalid as error:
                 unusable[remote] = error.message
+        for name, (remote, case) in cases.items():
+            if remote in found:
+                found[name] = self._tool(remote, case, pins, local)
+            else:
+                unusable[name] = f"the tool {remote!r} cannot be used"
         made = [*found.values(), *(self._helper(it, pins, local) for it in helpers.values())]
         return _without_missing_links(made, found, unusable, f"{self.name}."), unusable
+
+    def _cases(self, pins: Pins) -> list[tuple[str, str, ToolManifest]]:
+        """The cases of accepted tools: tool, name, and what the operator says of it."""
+        tools = {remote: it for remote, it in self.config.tools.items() if remote in pins}
+        return [(remote, name, case) for remote, it in tools.items() for name, case in it.cases.items()]
 
     def _check_names(self, pins: Pins) -> None:
         """Raise ``SettingInvalid`` for tables of tools that do not exist, and for two tools of one name."""
@@ -186,6 +197,8 @@ class McpServer:
     def _tool(self, remote: str, it: ToolManifest, pins: Pins, local: Mapping[str, str]) -> AnyTool:
         pin = pins[remote]
         schema = {"type": "object", **without_nulls(pin.input_schema)}
+        if it.when is not None:
+            schema = it.when.narrowed(schema)
         if it.key is not None and it.key[0] == "param":
             schema = _without(schema, it.key[1])
         if not COMPOSED & schema.keys() and "properties" in schema:

@@ -79,7 +79,9 @@ def merged(
     for name, table in tools.items():
         if not isinstance(table, Mapping):
             it.refuse("tools", f"has {name!r}, which must be a table")
-        made[name] = {**made.get(name, {}), **table}
+        shipped = made.get(name, {})
+        cases = {**shipped.get("cases", {}), **table["cases"]} if isinstance(table.get("cases"), Mapping) else None
+        made[name] = {**shipped, **table} | ({} if cases is None else {"cases": cases})
     return made, {**manifest.helpers, **helpers}
 
 

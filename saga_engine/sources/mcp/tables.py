@@ -77,9 +77,25 @@ class McpToolTable(McpCallTable):
 
     ``name``: its name in plans, after that of the server and a dot; by default the server's name of it.
     ``ask``: whether an operator must approve each forward call; by default an agent's calls of a write without an undo.
+    ``cases``: tables of its own, below.
     """
 
     name: str | None = None
+    ask: bool | None = None
+    cases: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpCaseTable(McpCallTable):
+    """What the operator says of some calls of a tool, by the values of its params.
+
+    ``when``: the values of params with which a call is of this case, each a value or a list of values; of a param that
+    a call leaves out, the default in the tool's schema counts. ``without``: params that no call of the case has.
+    ``ask``: as for the tool. Nothing of the tool's own table holds for a case.
+    """
+
+    when: Mapping[str, Any] | None = None
+    without: list[str] = field(default_factory=list)
     ask: bool | None = None
 
 

@@ -29,7 +29,7 @@ undo = "take_back"
 probe = "was_made"
 key = {{ param = "key", ttl_s = 86400 }}
 is_error = {{ not-done = ["refused"] }}
-retry = {{ max_attempts = 3, base_s = 0.01, max_s = 0.01 }}
+retry = {{ max_attempts = 3, base_s = 0.5, max_s = 1.0 }}
 
 [mcp.world.tools.take_back]
 tolerates_absence = true
@@ -69,7 +69,7 @@ class Desk:
             self.saga("tools", "accept")
 
     def saga(self, *words: str) -> None:
-        """A command of the operator. What it ends with says what became of the saga, which the gateway tells as well."""
+        """A command of the operator. Its exit code says what became of the saga, which the gateway tells as well."""
         command = [sys.executable, "-m", "saga_engine", *words]
         subprocess.run(command, env=self.env, cwd=self.run.folder / "desk", check=False, capture_output=True)
 
@@ -79,7 +79,7 @@ class Desk:
         cwd = str(self.run.folder / "desk")
         return StdioServerParameters(command=sys.executable, args=words, env=self.env, cwd=cwd)
 
-    async def answered(self, question: dict[str, Any], stands: bool) -> None:  # noqa: FBT001 - it is what is told
+    async def answered(self, question: dict[str, Any], stands: bool) -> None:
         """What the operator says, who looks at the world."""
         options = question["options"]
         if "happened" in options:
@@ -135,7 +135,9 @@ async def _operated(desk: Desk, world: World, told: dict[str, Any], task: dict[s
     """Answer each question of a report."""
     calls = {each["call"]: each["params"]["step"] for each in _named(told, "calls", "left", "unknown")}
     for question in told["questions"]:
-        await desk.answered(question, calls[question["call"]] in world.effects(task["id"]))
+        step = calls[question["call"]]
+        stands = step in world.effects(task["id"])
+        await desk.answered(question, f"{task['id']}/{step}" if stands else "")
     return len(told["questions"])
 
 
