@@ -54,6 +54,7 @@ class Caller:
     """Calls one tool. ``invoke`` is the entry point, chosen once for the kind of tool."""
 
     __slots__ = (
+        "_as_it_is",
         "_bare",
         "_coercions",
         "_context",
@@ -80,6 +81,7 @@ class Caller:
         declared = tool.options()["output_schema"]
         own = declared is None or getattr(tool.function, "checks_output", False)
         self._fits = None if own else OutputCheck(tool.name, declared)
+        self._as_it_is = self._fits is None and self._redaction is None
         self._late_s = max(tool.timeout_s, LATE_S) if tool.late_s is None else tool.late_s
         self._rules = rules_of(
             tool.function,
@@ -131,19 +133,19 @@ class Caller:
     def _returned(self, value: Any) -> Outcome:
         """Interpret a result."""
         if self._failed is None:
-            return self._recorded(value)
+            outcome = outcome_of_value(value, self._max_bytes)
+            return outcome if self._as_it_is else self._recorded(outcome)
         try:
             said = self._failed(value)
         except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
             return outcome_of_error(error, write=self._write, rules=self._returned_rules)
         if not said and said != {}:
-            return self._recorded(value)
+            return self._recorded(outcome_of_value(value, self._max_bytes))
         return outcome_of_failure(said, value)
 
-    def _recorded(self, value: Any) -> Outcome:
+    def _recorded(self, outcome: Outcome) -> Outcome:
         """The outcome as the journal may have it: nothing behind this place ever sees a redacted field."""
-        outcome = outcome_of_value(value, self._max_bytes)
-        if (self._fits is None and self._redaction is None) or not isinstance(outcome, Done):
+        if not isinstance(outcome, Done):
             return outcome
         # A read that finds nothing returns null, whatever its schema says of what it finds.
         if self._fits is not None and (self._write or outcome.output is not None):

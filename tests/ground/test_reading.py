@@ -28,8 +28,9 @@ MOST_PARTS = {
     # Words that are brought: what a folder says is looked at before it is recorded.
     # An `ask` has an addressee: read, checked, recorded and shown. What plans compute gives the event loop back. A
     # budget is read, tightened and carried to each call. A page asks whether there is a planner.
-    # What the saga knows of a value, and what follows if that is no more (`core.expected`).
-    "statements in the rooms of every saga": 18600,
+    # What the saga knows of a value, and what follows if that is no more (`core.expected`). What a call returned is held
+    # against the output schema that its tool declares.
+    "statements in the rooms of every saga": 18608,
 }
 
 

@@ -198,7 +198,7 @@ async def test_a_result_that_does_not_fit_the_declared_schema_is_no_result(effec
     for what in ("ref", "at ref"):
         outcome = await call(act)
         assert isinstance(outcome, Unknown)
-        assert outcome.error.code == "output_invalid"
+        assert outcome.error.error_code == "output_invalid"
         assert what in outcome.error.message
     outcome = await call(act)  # a read that finds nothing
     assert isinstance(outcome, Done if effect == "read" else Unknown)

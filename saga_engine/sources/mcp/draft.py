@@ -58,10 +58,11 @@ def heading(server: str, table: Mapping[str, object], pins: Pins, about: str) ->
 def described_by(pins: Pins) -> tuple[str, list[str]]:
     """The shipped manifest for these tools, and which of them it was not tried with; an empty name if there is none."""
     for name in builtin_names():
-        tools, tried = builtin(name)["tools"], builtin(name)["tried"]["digests"]
+        tools, tried = builtin(name)["tools"], builtin(name)["tried"].get("digests")
         writes = [tool for tool, table in tools.items() if table.get("effect") != "read"]
         if pins and set(writes) <= set(pins) and len(set(tools) & set(pins)) * 4 >= len(pins) * 3:
-            return name, sorted(tool for tool in pins if tried.get(tool) != pins[tool].digest)
+            # A manifest that was held against a published schema has no digests.
+            return name, sorted(tool for tool in pins if tried and tried.get(tool) != pins[tool].digest)
     return "", []
 
 
