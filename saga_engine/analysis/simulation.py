@@ -46,6 +46,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "silent": "the call happens, and no attempt or probe gets a response",
     "crash-happened": "the process dies after the call, before its outcome is journalled",
     "crash-not-happened": "the process dies before the call happens",
+    "changed": "somebody else changes the value that it expects",
     "drift": "somebody else changes the value",
     "lied": "it says that it was done, and does nothing",
     "cancel": "the saga is cancelled right after it",
@@ -370,6 +371,8 @@ class _Stage:
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
             kinds += RAISED if step.spec is not None and (step.spec.keyed or step.spec.probe) else ()
+        if step.before is not None and step.before.expect is not None:
+            kinds.append("changed")
         if step.when is not None:
             kinds.append("skipped")
         if step.failed_when is not None:

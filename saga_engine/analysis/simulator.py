@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from saga_engine.core import images
+from saga_engine.core import expected, images
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.decide import Capabilities
@@ -63,6 +63,7 @@ FaultKind = Literal[
     "silent",
     "crash-happened",
     "crash-not-happened",
+    "changed",
     "drift",
     "lied",
     "cancel",
@@ -88,10 +89,14 @@ _ALONE: Final = FixedMeans(Capabilities(alerting=False))
 _CODE: Final = "rehearsed"
 #: The value that a step changes: before its call, after it, and when somebody else has changed it.
 _BEFORE: Final = {"value": "before"}
-_AFTER: Final = {"value": "after"}
 _OTHER: Final = {"value": "another"}
 #: The same when some calls of its undo have happened.
 _HALF: Final = {"value": "between"}
+
+
+def _left(step: int) -> Image:
+    """The value as the call of a step leaves it."""
+    return {"value": f"after {step}"}
 
 
 class Fault(NamedTuple):
@@ -102,7 +107,8 @@ class Fault(NamedTuple):
     refuses. ``lost-…``: it happened or not, and the response is lost, once. ``raised-…``: it happened or not, and its
     tool raises an exception that is no statement of its own, at each attempt. ``silent``: it happened, and neither tool
     nor probe ever responds. ``crash-…``: the process dies before the outcome is journalled. ``drift``: before the undo
-    somebody else changes what the step changed. ``lied``: the undo says that it was done, and does nothing.
+    somebody else changes what the step changed. ``changed``: somebody changes what its call expects. ``lied``: the undo
+    says that it was done, and does nothing.
     ``cancel``, ``deadline``: right after the step happened.
     ``unanswered``: nobody answers what the step asks. ``no-event``: what it waits for never comes. ``not-computable``:
     its computation has no result. ``child-undone``: its child saga fails and is undone; backward, the child cannot be
@@ -383,7 +389,7 @@ class _Run:
             return None
         fired = self._fired.get(fault, 0)
         _, policy = facts(self._state, effect.step, effect.direction)
-        if type(effect) is Probe and (fault.kind in ("drift", "lied") or fault.kind in RAISED):
+        if type(effect) is Probe and (fault.kind in ("changed", "drift", "lied") or fault.kind in RAISED):
             return None
         own = effect.direction == COMPENSATE or self._state.steps[effect.step].using <= fault.way
         strikes = {
@@ -393,6 +399,7 @@ class _Run:
             "blocked": True,
             # A deferred step is not abandoned: it waits until there is a response, however long that takes.
             "drift": True,
+            "changed": own,
             "raised-happened": own,
             "raised-not-happened": own,
             "silent": own and self._state.steps[effect.step].deferred < _MOST_DEFERRED,
@@ -406,6 +413,8 @@ class _Run:
         kind = fault.kind if fault is not None else ""
         if kind == "blocked":
             return Blocked(ErrorInfo(_CODE, "the policy refuses it"), rule=_CODE)
+        if kind == "changed":
+            return expected.changed(self._state, effect.step, _OTHER)
         serving = self._state.acting(effect.step)
         if effect.direction == COMPENSATE and images.guards_undo(self._state, effect.step):
             found = _OTHER if kind == "drift" else self._image(effect.step)
@@ -434,12 +443,15 @@ class _Run:
         if kind:
             return Unknown(ErrorInfo(_CODE, "no answer came"))
         watched = effect.direction == FORWARD and serving.before is not None
-        return Done(self._output(effect), after=_AFTER if watched else None)
+        return Done(self._output(effect), after=_left(effect.step) if watched else None)
 
     def _image(self, step: int) -> dict[str, Any]:
         if step in self._world.half:
             return _HALF
-        return _AFTER if self._world.standing.get(step) else _BEFORE
+        if self._world.standing.get(step):
+            return _left(step)
+        known: dict[str, Any] = self._state.steps[step].before
+        return known if expected.expects(self._state, step) else _BEFORE
 
     def _after_undo(self, effect: LookAfterUndo) -> Image | Outcome:
         """What is there after an undo; a tool that only says that it undid something has left it there."""

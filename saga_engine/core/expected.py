@@ -72,20 +72,20 @@ def filled(read: CompiledRead, image: Any) -> dict[str, Any] | None:
 
 def judged(state: State, index: int, found: Image | NotDone) -> Outcome | None:
     """What is to be said instead of the call; None: it may be made. ``found``: the value right before it."""
-    step = state.steps[index]
-    if isinstance(found, NotDone) or same(found, step.before):
+    if isinstance(found, NotDone) or same(found, state.steps[index].before):
         return found if isinstance(found, NotDone) else None
-    if not step.forward.doubt:
-        return changed(state, index, found)
-    if would_leave(state, index, found):
-        return settled(state, index, FORWARD, found)
-    return Unknown(changed(state, index, found).error)
+    return _instead(state, index, found)
 
 
 def refused(state: State, index: int, outcome: NotDone, found: Image | NotDone) -> Outcome:
     """What it means that the other side refused the call, because it has another value: ``found``."""
     if isinstance(found, NotDone):
         return Unknown(outcome.error) if state.steps[index].forward.doubt else outcome._replace(retryable=False)
+    return _instead(state, index, found)
+
+
+def _instead(state: State, index: int, found: Image) -> Outcome:
+    """What another value means: of a call in doubt, that it happened, or that nobody knows."""
     if not state.steps[index].forward.doubt:
         return changed(state, index, found)
     if would_leave(state, index, found):

@@ -63,6 +63,11 @@ class ExpectedSimulation(ImageSimulation):
         body["steps"] = steps
         return body, Catalog(list(specs.values()))
 
+    def _perform(self, state: State, effect: Any) -> None:
+        if self.dice.random() < 0.3:
+            self._stranger(state)
+        super()._perform(state, effect)
+
     def _begun(self, state: State, effect: CallTool, now: int) -> r.StepBegun:
         record = super()._begun(state, effect, now)
         kept = effect.direction == FORWARD and expected.expects(state, effect.step)

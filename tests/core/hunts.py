@@ -24,6 +24,8 @@ from tests.core.engine_mutants import (
     SESSION_MUTANTS,
     WAITING_MUTANTS,
 )
+from tests.core.expected_mutants import EXPECTED_MUTANTS
+from tests.core.expected_simulation import ExpectedSimulation
 from tests.core.final_simulation import FinalSimulation
 from tests.core.image_simulation import ImageSimulation
 from tests.core.lying_mutants import LYING_MUTANTS
@@ -55,4 +57,5 @@ HUNTS: dict[type[Simulation], dict[str, Any]] = {
     ChildSimulation: CHILD_MUTANTS,
     UndoCallsSimulation: UNDO_CALLS_MUTANTS,
     LyingImages: LYING_MUTANTS,
+    ExpectedSimulation: EXPECTED_MUTANTS,
 }

@@ -240,7 +240,8 @@ class Simulation(Guarded, Replanning):
         for record in records:
             if isinstance(record, r.StepDeferred) and record.in_doubt:
                 self._check_key(state, record)
-            if isinstance(record, r.StepRetryScheduled | r.StepInDoubt) and record.error.error_code == "breaker_open":
+            held = isinstance(record, r.StepRetryScheduled | r.StepInDoubt) and not record.counted
+            if held and record.error.error_code == "breaker_open":  # (one that counted has waited as long as it may)
                 place = record.step, state.steps[state.plan.by_key[record.step]].using
                 self.held_since.setdefault(place, record.at)
             anew = isinstance(record, r.QuestionResolved) and record.decision in ("retry", "undo")
@@ -527,9 +528,16 @@ class Simulation(Guarded, Replanning):
             for said in self.journalled()
             if isinstance(said, r.QuestionResolved) and said.decision == "accept"
         }
+        by_hand = {
+            said.step
+            for said in self.journalled()
+            if isinstance(said, r.QuestionResolved) and said.decision == "undone"
+        }
         for step in state.plan.steps:
             if step.compensates is None or step.key not in standing - accepted:
                 continue
+            if state.plan.steps[step.compensates].key in by_hand and step.key in left:
+                continue  # a person undid the step although a part of its compensation had been made, and is told so
             if state.plan.steps[step.compensates].key not in semantic:
                 raise Violation(f"{step.key} makes up for nothing and stands, and nobody accepted that")
         for step in state.plan.steps:

@@ -29,6 +29,8 @@ from tests.core.engine_mutants import (
     SESSION_MUTANTS,
     WAITING_MUTANTS,
 )
+from tests.core.expected_mutants import EXPECTED_MUTANTS
+from tests.core.expected_simulation import ExpectedSimulation
 from tests.core.final_simulation import FinalSimulation
 from tests.core.hunts import HUNTS
 from tests.core.image_simulation import ImageSimulation
@@ -196,3 +198,10 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
+
+
+@pytest.mark.parametrize("name", EXPECTED_MUTANTS)
+def test_the_simulation_of_expected_values_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that writes what it should have left does not get through."""
+    EXPECTED_MUTANTS[name](monkeypatch)
+    assert hunt(name, ExpectedSimulation) is not None, f"nothing noticed the mutant '{name}'"

@@ -244,4 +244,46 @@ OF_IMAGES = [
         ),
         only="nobody",
     ),
+    # 102
+    Mutation(
+        "tests/isolation/test_expected_values.py::test_a_value_that_changed_is_not_overwritten",
+        "a value that somebody else changed is overwritten",
+        (("    if isinstance(found, NotDone) or same(found, state.steps[index].before):", "    if True:"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/isolation/test_expected_values.py::test_an_agent_reads_again_and_decides_anew",
+        "a second read is not what the saga knows",
+        (("if when > newest and _concerns", "if found is None and _concerns"),),
+    ),
+    Mutation(
+        "tests/isolation/test_expected_values.py::test_a_call_in_doubt_is_looked_at_before_it_is_repeated",
+        "a call in doubt counts as not made because of what is there",
+        (
+            (
+                "    if not state.steps[index].forward.doubt:\n        return changed(",
+                "    if True:\n        return changed(",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/isolation/test_expected_values.py::test_the_other_side_is_told_what_was_read",
+        "what the other side refuses is refused like anything else",
+        (("if not (compares and expected.is_refusal(outcome)):", "if True:"),),
+    ),
+    Mutation(
+        "tests/kill/test_expected.py::test_nobody_is_overwritten_after_a_kill",
+        "a call in doubt is repeated without a look",
+        (
+            (
+                "if not compares or state.steps[index].forward.doubt:",
+                "if not compares and not state.steps[index].forward.doubt:",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/core/test_simulation.py::test_no_stranger_is_overwritten_unseen",
+        "what is expected is what is there",
+        (("            if expects(self.state, step):\n", "            if False:\n"),),
+    ),
 ]

@@ -26,6 +26,7 @@ _KINDS: Final = (
     "silent",
     "crash-happened",
     "crash-not-happened",
+    "changed",
     "unanswered",
     "no-event",
     "not-computable",

@@ -448,6 +448,7 @@ WORDS: Final[dict[str, str]] = {
     "fault.output-fails": "output fails",
     "fault.cancel": "cancel after it",
     "fault.deadline": "deadline after it",
+    "fault.changed": "expected value changed",
     "fault.drift": "value changed",
     "fault.lied": "undo lies",
     "batch.pick": "Choose {saga}",

@@ -439,6 +439,7 @@ WORDS: Final[dict[str, str]] = {
     "fault.output-fails": "输出不符合要求",
     "fault.cancel": "之后取消",
     "fault.deadline": "之后超时",
+    "fault.changed": "期望的值被改动",
     "fault.drift": "值被改动",
     "fault.lied": "撤销谎报",
     "batch.pick": "选择 {saga}",
