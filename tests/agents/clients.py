@@ -63,7 +63,7 @@ WRAPPED = (
     Framework("langchain", ("langchain", "langgraph", *_ENGINE), ("langchain", "langgraph")),
     Framework("openai_agents", ("openai-agents", *_ENGINE), ("openai-agents",)),
     Framework("claude_sdk", ("claude-agent-sdk", *_ENGINE), ("claude-agent-sdk",)),
-    Framework("pydantic_ai", ("pydantic-ai-slim", *_ENGINE), ("pydantic-ai",)),
+    Framework("pydantic_ai", ("pydantic-ai-slim", *_ENGINE), ("pydantic-ai-slim",)),
     Framework("google_adk", ("google-adk", *_ENGINE), ("google-adk",)),
     Framework("crewai", ("crewai>=1.15", *_ENGINE), ("crewai",)),
     Framework("strands", ("strands-agents", *_ENGINE), ("strands-agents",)),

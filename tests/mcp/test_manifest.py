@@ -299,6 +299,16 @@ def test_a_template_goes_through_fields_and_lists() -> None:
             Template(written).fill(missing)
 
 
+def test_a_field_without_a_value_is_left_out() -> None:
+    """``"{name?}"`` alone: an agent may leave a param out, and the helper leaves it out as well. Elsewhere it is a mistake."""
+    made = Template({"path": "{path?}", "more": [{"at": "{at?}", "by": "{by}"}]})
+    assert (made.names, made.optional) == ({"by"}, {"path", "at"})
+    assert made.fill({"by": 1}) == {"more": [{"by": 1}]}
+    assert made.fill({"by": 1, "path": None, "at": [2]}) == {"path": None, "more": [{"at": [2], "by": 1}]}
+    with pytest.raises(ValueError, match="brace"):
+        Template({"path": "in {path?}"})
+
+
 @pytest.mark.parametrize(
     ("table", "word"),
     [

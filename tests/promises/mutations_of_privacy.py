@@ -84,7 +84,7 @@ OF_PRIVACY = [
     Mutation(
         "tests/privacy/test_redacted.py::test_a_redacted_field_reaches_no_store",
         "an output is journalled as it came",
-        (('return outcome._replace(output=redaction.value("output", outcome.output))', "return outcome"),),
+        (('return outcome._replace(output=self._redaction.value("output", outcome.output))', "return outcome"),),
     ),
     Mutation(
         "tests/privacy/test_redacted.py::test_a_binding_that_would_hold_one_is_refused",
