@@ -85,6 +85,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 #: Standard error as it is when nothing captures it; a copy, made when the tests begin.
 _STDERR: list[int] = []
+#: The folder in memory that a run has made; one within it (``pytest.main``) has the same process, and makes none.
+_FOLDER = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,6 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A worker of xdist has inherited the folder of its controller.
     if hasattr(config, "workerinput") or (folder := memory_folder()) is None:
         return
+    config.stash[_FOLDER] = folder
     os.environ |= {"TMPDIR": str(folder), "PYTEST_DEBUG_TEMPROOT": str(folder)}
     tempfile.tempdir = None  # it is asked for anew
 
@@ -114,9 +117,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    folder = Path(os.environ.get("TMPDIR", ""))
-    mine = folder == MEMORY / f"saga-tests-{os.getpid()}"
-    if mine and exitstatus == 0:  # else it stays to be looked at, until the next run
+    folder = session.config.stash.get(_FOLDER, None)
+    if folder is not None and exitstatus == 0:  # else it stays to be looked at, until the next run
         shutil.rmtree(folder, ignore_errors=True)
 
 

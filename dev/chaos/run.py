@@ -112,6 +112,22 @@ def _mount_in_private() -> None:
         os.execv(unshare, [unshare, "--mount", sys.executable, "-m", "dev.chaos", *sys.argv[1:]])
 
 
+class Quiet:
+    """Whether everything has ended: two looks agree about it, which began after everybody had finished.
+
+    Whoever was at work until after a look may have begun a saga that it does not count. A look reads the store part by
+    part: one saga may begin in a part that was read, because of another, which ends before its own is read.
+    """
+
+    def __init__(self) -> None:
+        self._known = -1
+
+    def after(self, known: int, *, finished: bool) -> bool:
+        """Whether it has, after another look: how many sagas it saw, and whether all of them had ended."""
+        before, self._known = self._known, known if finished else -1
+        return finished and before == known
+
+
 class Run:
     """One run: its processes, its sagas, and their results."""
 
@@ -261,9 +277,11 @@ class Run:
         faults = draw(args.seed, args.faults)
         injected, told_s, begun_s = 0, time.monotonic(), time.monotonic()
         first_ms, paused = await ticking.begin(coordinator), False
+        quiet = Quiet()
         submitting = asyncio.create_task(self._submit_all(coordinator))
         try:
             while True:
+                finished = bool(self._ticks)
                 load = await self._look(coordinator)
                 injector.look_after()
                 while injected < len(faults) and self._ended >= injected * args.sagas // (len(faults) + 1):
@@ -274,7 +292,8 @@ class Run:
                         paused = (await coordinator.schedules.pause(ticking.NAME)).paused
                     self._ticks = await ticking.ticks(coordinator, first_ms)
                 # (One that has ended is queued until others have been told what follows: its teller may have died.)
-                if self._ticks and self._ended == self._known and not (load["queued"] or load["timed"]):
+                waits = self._ended < self._known or bool(load["queued"] or load["timed"])
+                if quiet.after(self._known, finished=finished and not waits):
                     await injector.rest()
                     return load
                 if submitting.done() and submitting.exception() is not None:

@@ -224,14 +224,17 @@ class Events:
             await self.bring(due)
 
     async def bring(self, due: DueEvent) -> None:
-        """Bring an event to the saga of its wait, or begin that of its ``on_late``; if this fails, a worker does."""
+        """Bring an event to the saga of its wait, or begin that of its ``on_late``; if this fails, a worker does.
+
+        Whoever named the event may be slow: what has been settled since (refused, taken, handled) has no payload left.
+        """
         try:
             receipt = await self._store.event_store().look(due.channel, due.event)
             if receipt is None or receipt.waiter != due.waiter:
                 return
             if receipt.disposition == "late" and receipt.about:
                 await self._handle_late(due, receipt)
-            elif not await self._settled(due):
+            elif receipt.disposition == "held" and not await self._settled(due):
                 await self._deliver(due, receipt)
         except SagaError as error:
             _log.warning("event %s cannot be brought to saga %s yet: %s", quoted(due.event), due.waiter.saga_id, error)

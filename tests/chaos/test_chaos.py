@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from dev.chaos import child_laws, event_laws, injector, operator, plan_laws, plans, stuck, value_laws, verdict
+from dev.chaos.run import Quiet
 from dev.chaos.told import Told
 from dev.chaos.tools import make_tools
 from dev.chaos.values import Entry
@@ -128,6 +129,21 @@ def test_a_world_that_breaks_its_promises_is_found_out(tmp_path: Path, sabotage:
     code, said, report = run(tmp_path / "out.json", *args)
     assert code == 1, said
     assert any(sentence in breach for breaches in report["breaches"].values() for breach in breaches), said
+
+
+@pytest.mark.parametrize(
+    ("looks", "ended"),
+    [
+        ([(7, True), (7, True)], [False, True]),
+        ([(7, True), (8, False), (8, True), (8, True)], [False, False, False, True]),  # begun after the first look
+        ([(7, True), (8, True), (8, True)], [False, False, True]),  # it was short
+        ([(7, False), (7, True)], [False, False]),
+    ],
+)
+def test_a_saga_that_begins_after_a_look_is_waited_for(looks: list[tuple[int, bool]], ended: list[bool]) -> None:
+    """A run is judged when two looks agree that all has ended: what a customer did last may have begun one more saga."""
+    quiet = Quiet()
+    assert [quiet.after(known, finished=finished) for known, finished in looks] == ended
 
 
 def test_plans_and_blows_follow_from_the_seed() -> None:

@@ -99,8 +99,9 @@ async def _is_at_a_call(coordinator: Coordinator, saga_id: str) -> bool:
 async def _ended(coordinator: Coordinator, errands: asyncio.Task[None], until_s: float) -> None:
     """Wait until the customer has nothing more to do and no saga runs; or until then."""
     while time.monotonic() < until_s:
+        done = errands.done()  # before the look: what the customer did last may have begun a saga
         statuses = (await coordinator.overview()).statuses
-        if errands.done() and not {status for status, count in statuses.items() if count} - t.SAGA_FINAL:
+        if done and not {status for status, count in statuses.items() if count} - t.SAGA_FINAL:
             await asyncio.gather(errands)
             return
         await asyncio.sleep(0.05)

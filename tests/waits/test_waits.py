@@ -12,7 +12,7 @@ import pytest
 
 from saga_engine import Coordinator, SagaResult, tool
 from saga_engine.errors import EventRefused, StoreUnavailable
-from saga_engine.ports import Channel, StoredEvent
+from saga_engine.ports import Channel, DueEvent, StoredEvent, Waiter
 from saga_engine.runtime import events as delivering
 from saga_engine.runtime.events import EventReceipt
 from saga_engine.stores import open_store
@@ -210,6 +210,19 @@ async def test_an_event_that_does_not_fit_is_not_consumed(url: str) -> None:
         await engine.send_event("paid", "s", {"sum": 7}, event_id="e")
         assert (await handle.wait()).status == "COMPLETED"
         assert {event.id: event.disposition for event in await engine.events()} == {"early": "refused", "e": "taken"}
+
+
+async def test_who_brings_an_event_after_it_was_refused_brings_nothing(url: str) -> None:
+    """A worker found it due while the saga still had it; the store has no payload of it now, and the saga waits on."""
+    async with opened(url) as engine:
+        await engine.send_event("paid", "s", {"other": 1}, event_id="early")
+        handle = await engine.submit(plan(PAID, BOOK), saga_id="s")
+        await until(lambda: is_awaited(engine, "s"))
+        worker = delivering.Events(engine.store, engine.supervisor, engine._begin_late)
+        await worker.bring(DueEvent(Channel("paid", "s"), Waiter("s", "1"), "early"))
+        await engine.send_event("paid", "s", {"sum": 7}, event_id="e")
+        assert (await handle.wait()).status == "COMPLETED"
+        assert (await kinds(engine, "s")).count("MessageRefused") == 1
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,7 @@ def test_what_a_model_wrote_is_inert_in_the_browser(site: Site, context: Browser
 def test_all_of_it_is_reached_by_keys(site: Site, context: BrowserContext):
     """Keys open the pages, move between rows, open one and find the search; what has the focus shows it."""
     page = context.new_page()
+    submit(page, site, PLAN, "by-keys")
     page.goto(f"{site.url}/ui/questions")
     page.keyboard.press("g")
     page.keyboard.press("s")
