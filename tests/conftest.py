@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from tests import precompiled, tiers
+from tests.support import quick_lua
 
 # How long an example takes says nothing of the engine: a slow machine fails no test.
 settings.register_profile("saga", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -96,6 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tiers.begin(config.getoption("--tier"))
     settings.register_profile("tier", settings.get_profile("saga"), max_examples=tiers.examples(100))
     settings.load_profile("tier")
+    quick_lua.install()
     tier = config.getoption("--tier")
     precompiled.before_workers(config, lambda path: tier is None or tiers.imported(tier, _name(path)))
     # A worker of xdist has inherited the folder of its controller.
@@ -111,8 +113,14 @@ def _name(path: Path) -> str:
     return path.relative_to(tiers.TESTS).as_posix()
 
 
+#: How many objects more there are before the collector looks at the new ones: with Python's own 700 that takes a tenth of
+#: the time of these tests. (It is less than what the engine takes for a large plan, ``execution/plan_cache.py``.)
+_COLLECT_AFTER = 10_000
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     gc.enable()
 
 

@@ -186,6 +186,7 @@ ELSEWHERE: Final = (
     Row("mcp/test_more_servers.py", _FOREIGN),
     Row("mcp/test_published_servers.py", _FOREIGN),
     Row("plan/test_checks.py", "the largest plans", "not largest"),
+    Row("planner/test_eval_parts.py", "starts the server of another process for each world", "not parts-ticket-"),
     Row("planner/test_evals.py", "runs the program of the evaluation", "not wire"),
     Row("planner/test_example.py", _EXAMPLE),
     Row("planner/test_models.py", _SAMPLE, "openai:gpt-4o or not every_provider and not first_requests"),

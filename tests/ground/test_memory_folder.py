@@ -30,7 +30,9 @@ sys.stderr.write(f"left: {os.path.isdir(os.environ['TMPDIR'])}\\n")
 def test_a_run_within_a_run_leaves_its_folder_alone() -> None:
     """What collects the tests in the process of a test ends as a run does; the folder goes with the run that made it."""
     env = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "PYTEST_DEBUG_TEMPROOT")}
-    done = subprocess.run([sys.executable, "-c", WITHIN], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHIN], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     if "TMPDIR" in done.stderr:
         pytest.skip("there is no room for files in memory")

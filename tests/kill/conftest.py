@@ -14,6 +14,8 @@ import redis
 
 from saga_engine.stores.embedded import FolderServer, find_binary
 from saga_engine.testing.ledger import OutsideLedger
+from tests import tiers
+from tests.kill import points
 from tests.kill.processes import Processes
 from tests.kill.teams import Team
 from tests.support.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
@@ -33,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if test in begun:
                 item.add_marker(pytest.mark.slow)
             begun.add(test)
+
+
+@pytest.fixture(autouse=True)
+def some_points(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the desk a test that is marked ``seeds`` kills at the first points of each way, and at some of the others."""
+    monkeypatch.setattr(points, "SOME", [True] if tiers.fewer() and request.node.get_closest_marker("seeds") else [])
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ CASES = [
 ]
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize(("plan", "variant"), CASES)
 def test_killed_anywhere_and_resumed(
     processes: Processes, new_place: NewPlace, server_url: str, plan: str, variant: str

@@ -76,6 +76,7 @@ class Stage(PlanStage):
             yield fault, place
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize(("plan", "variant"), CASES)
 def test_killed_anywhere(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str, variant: str

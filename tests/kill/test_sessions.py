@@ -196,6 +196,7 @@ REACHED = {
 }
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize(("agent", "variant"), PARAMS)
 def test_killed_anywhere(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, agent: str, variant: str

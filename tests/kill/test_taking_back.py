@@ -9,6 +9,7 @@ from tests.kill.processes import Processes
 from tests.kill.world import TAKING
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize(
     "variant", ["keyed", *(pytest.param(name, marks=pytest.mark.slow) for name in ("probed", "bare"))]
 )

@@ -67,6 +67,7 @@ class Stage(ForkStage):
             yield f"transferred {len(transfers)} times"
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize(("kind", "variant", "ways"), CASES)
 def test_killed_anywhere(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, kind: str, variant: str, ways: list[Way]

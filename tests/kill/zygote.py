@@ -124,6 +124,7 @@ class Zygote:
 def _be_child(case: dict[str, Any], paper: IO[str]) -> None:
     """Never returns: nothing of the zygote's may run in a child."""
     code = 70
+    gc.disable()  # it ends before there is garbage worth looking for
     try:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)

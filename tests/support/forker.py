@@ -36,6 +36,8 @@ NOT_PRELOADED = ("adapters", "barriers", "temporal", "testing", "planner", "__ma
 #: What a process reads of its environment when it starts: a command that is given another value starts by itself.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "PY_COLORS", "TERM", "COLUMNS")
 _ANSWER = struct.Struct("=i")
+#: The garbage of a short command is not looked for: to do so would copy the pages that it shares with the forker.
+_COLLECT_AFTER = 10_000
 
 
 # --- the side of the tests -------------------------------------------------------------------------------------------
@@ -156,6 +158,7 @@ def preload() -> None:
     importlib.import_module("saga_engine.cli").built()
     gc.collect()
     gc.freeze()  # the objects so far are shared with the children, and stay so
+    gc.set_threshold(_COLLECT_AFTER)
     gc.enable()
 
 
