@@ -31,6 +31,40 @@ from saga_engine.errors import (
 )
 from saga_engine.tracebacks import traceback_of
 
+#: Every logger of the engine, and what it tells: the page of the reference is made of it.
+LOGGERS: Final = {
+    "saga_engine": "parent of all loggers below; owners and releases of sagas; observers that raised or were too slow",
+    "saga_engine.tools": "unforeseen exceptions of tools, with their tracebacks",
+    "saga_engine.driver": "defects inside the engine while it runs a saga",
+    "saga_engine.events": "events that cannot be brought to their saga yet (`warning`)",
+    "saga_engine.companions": "waits, children and ends that could not be told yet, and are tried again (`warning`)",
+    "saga_engine.children": "parents that are gone when a child ends (`info`)",
+    "saga_engine.retention": "sagas that were purged (`info`), and those that cannot be archived or read",
+    "saga_engine.schedules": "ticks that could not be submitted, schedules that paused themselves",
+    "saga_engine.worker": "the end of each saga that a worker ran (`info`), of dead owners, or that it cannot run",
+    "saga_engine.lease": "a lease that was lost, could not be renewed, or began without a server that is away",
+    "saga_engine.writer": "a group commit that failed inside the engine",
+    "saga_engine.audit": "orphaned sagas, damaged sagas, and what dead processes left in the store",
+    "saga_engine.listener": "what a listener of HTTP refuses or cuts off",
+    "saga_engine.quota": "a quota that cannot be read",
+    "saga_engine.watchdog": "a blocked event loop, with the tool and the line",
+    "saga_engine.stores": "keys of the store that another program overwrote, and what was rebuilt",
+    "saga_engine.privacy": "sealed summaries and messages that cannot be opened (`warning`)",
+    "saga_engine.trials": "calls that may end their process, when they are tried apart from others",
+    "saga_engine.barriers": "a rollback in the database of a tool that failed",
+    "saga_engine.guards": "resources, breakers, rates and de-duplication",
+    "saga_engine.sources.mcp": "MCP servers that cannot be reached, and (`debug`) what they write to stderr",
+    "saga_engine.gateway": "lines that are no messages, refused requests, sagas of clients that have left",
+    "saga_engine.server": "jobs that cannot be carried out yet (`warning`); requests that failed by a fault of the "
+    "engine, each with its reference (`error`)",
+    "saga_engine.telemetry": "a receiver of spans that fails (`warning`), spans that were lost (`error`)",
+    "saga_engine.policy": "checks of the policy that failed",
+    "saga_engine.planner": "a planner that failed",
+    "saga_engine.escalation": "questions to operators, by the hook `log`",
+    "saga_engine.temporal": "activities of a Temporal worker",
+    "saga_engine.testing": "connections that the cutting proxy lost",
+    "saga_engine.cli": "a command's own messages, with `--log-format json`",
+}
 #: What stands in place of a text that is left out.
 SEALED: Final = "[sealed]"
 #: They quote nothing but names of keys, sagas and owners, and the store's address: what an operator has to look for.

@@ -81,21 +81,30 @@ class Metrics:
 
     def _define(self, to: CollectorRegistry) -> None:
         call = ("tool", "direction")
-        self._started = Counter("saga_started", "Sagas that were journalled, by what they are", ["kind"], registry=to)
-        self._ended = Counter("saga_ended", "Sagas that have ended, by their end", ["status"], registry=to)
+        self._started = Counter(
+            "saga_started", "Sagas that were journalled: plan, session, child, fork, undo", ["kind"], registry=to
+        )
+        self._ended = Counter("saga_ended", "Sagas that ended: completed, compensated, waived", ["status"], registry=to)
         self._escalated = Counter("saga_escalated", "How often a saga came to wait for an operator alone", registry=to)
         self._seconds = Histogram(
             "saga_seconds", "From a saga's start to its end", ["status"], buckets=_LONG_SECONDS, registry=to
         )
         self._queued = Histogram(
-            "saga_queue_seconds", "From a saga's submission to its first owner", buckets=_LONG_SECONDS, registry=to
+            "saga_queue_seconds", "From a submission for workers to the first owner", buckets=_LONG_SECONDS, registry=to
         )
         self._undone = Histogram(
             "saga_compensation_seconds", "From a saga's turn to its end", buckets=_LONG_SECONDS, registry=to
         )
-        self._resumed = Counter("saga_resumed", "Sagas that this process took over or began", registry=to)
-        self._calls = Counter("saga_calls", "Calls that were intended", call, registry=to)
-        self._outcomes = Counter("saga_call_outcomes", "What became of calls", [*call, "outcome"], registry=to)
+        self._resumed = Counter(
+            "saga_resumed", "Sagas that this process took over, or took from the queue", registry=to
+        )
+        self._calls = Counter("saga_calls", "Calls that were intended; direction is forward or undo", call, registry=to)
+        self._outcomes = Counter(
+            "saga_call_outcomes",
+            "What became of calls: succeeded, failed, retry, blocked, deferred, in_doubt",
+            [*call, "outcome"],
+            registry=to,
+        )
         self._call_seconds = Histogram(
             "saga_call_seconds",
             "From a call's intent to its outcome, both durable",
@@ -103,17 +112,23 @@ class Metrics:
             buckets=_SECONDS,
             registry=to,
         )
-        self._settled = Counter("saga_settled", "Steps that happened, by how that is known", ["via"], registry=to)
+        self._settled = Counter(
+            "saga_settled",
+            "Steps that happened, by how that is known: call, probe, decision, event and others",
+            ["via"],
+            registry=to,
+        )
         self._looks = Counter(
-            "saga_undo_looks", "Undos that were looked at, by what that showed", ["outcome"], registry=to
+            "saga_undo_looks",
+            "Looks after undos: verified, said (it failed), unverified, drift",
+            ["outcome"],
+            registry=to,
         )
         self._asked = Counter("saga_questions", "Questions to operators", ["kind"], registry=to)
         self._answered = Counter(
-            "saga_answers", "Questions that were answered, or had no answer in time", ["by"], registry=to
+            "saga_answers", "Questions that an operator answered, or that expired", ["by"], registry=to
         )
-        self._alerts = Counter(
-            "saga_alerts", "Notices of questions that were sent, or failed", ["outcome"], registry=to
-        )
+        self._alerts = Counter("saga_alerts", "Notices of questions: sent or failed", ["outcome"], registry=to)
 
     def _on_started(self, _: State, record: r.SagaStarted) -> None:
         kind = "fork" if record.fork_of else "undo" if record.undo_of else "child" if record.parent else "plan"

@@ -14,11 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from dev.website import reference
+from dev.website.reference import cli as commands
 from dev.website.reference import settings_tables
 from saga_engine import errors, settings
-from saga_engine.cli import exit_codes
+from saga_engine.cli import app, exit_codes
 from saga_engine.core import questions
 from saga_engine.core.messages import DECISIONS
 from saga_engine.hooks import config as hooks
@@ -174,6 +176,15 @@ def test_a_field_without_a_meaning_is_in_no_reference() -> None:
     ]
     with pytest.raises(ValueError, match="Table does not say what these mean: four"):
         settings_tables._meanings(Table, [*names, "four"])
+
+
+def test_the_json_of_every_command_is_in_the_reference() -> None:
+    """Each command that has ``--json`` is named in the section that says what it prints."""
+    page = (reference.FOLDER / "cli.md").read_text(encoding="utf-8").split("\n## The JSON of each command\n")[1]
+    told = {name for cell in re.findall(r"^\| (.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([^`]+)`", cell)}
+    every = commands.commands(get_command(app))
+    printing = {name for name, command in every if any("--json" in param.opts for param in command.params)}
+    assert printing - {"mcp"} - told == set()  # `saga mcp` prints it with `check` alone, which is there
 
 
 # --- errors --------------------------------------------------------------------------------------------------------

@@ -179,10 +179,10 @@ def test_a_wrong_address_is_refused(address: str) -> None:
 
 
 async def test_the_page_has_every_metric() -> None:
-    """docs/monitoring.md names all of them, and no other."""
+    """docs/reference/metrics.md names all of them, and no other."""
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         gauges = gauges_of(await coordinator.overview(), {})
     families = [family for registry in (Metrics().registry, gauges) for family in registry.collect()]
     there = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
-    page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text().split("\n## Loggers\n")[0]
     assert set(re.findall(r"^\| `(saga_\w+)` \|", page, re.MULTILINE)) == there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dev.website.reference import api, chinese, cli, errors, plan, proofs, records, settings
+from dev.website.reference import api, chinese, cli, errors, http, metrics, plan, proofs, records, settings
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -27,4 +27,6 @@ def english() -> dict[str, str]:
         "errors.md": errors.page(),
         "records.md": records.page(),
         "proofs.md": proofs.page(),
+        "http.md": http.page(),
+        "metrics.md": metrics.page(),
     }

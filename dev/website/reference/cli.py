@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
-from dev.website.reference.markdown import cell, code, head, marked, prose, table
+from dev.website.reference.markdown import cell, code, head, marked, prose, table, wrapped
 from saga_engine import errors
 from saga_engine.cli import app, exit_codes
 
 _ABOUT = """Every command of `saga`, with all its arguments and options, as `--help` prints them.
 [The command line](../cli.md) has the commands at a glance, and [commands in detail](../commands.md) what the help does
-not say, with the JSON of each."""
+not say."""
+_JSON = """With `--json` a command prints one document. Times are Unix milliseconds on the store's clock; `[]` is a
+list. Fields are added and never change their meaning ([versions](../versions.md))."""
 
 
 def page() -> str:
@@ -28,7 +32,13 @@ def page() -> str:
             f"```text\nsaga {name} {_usage(command)}\n```",
             _rows(command),
         ]
+    parts += ["## The JSON of each command", wrapped(_JSON), table(("command", "document"), documents())]
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def documents() -> list[list[str]]:
+    """Of each command, or of several, the document that it prints with ``--json``."""
+    return tomllib.loads(Path(__file__).with_name("json.toml").read_text(encoding="utf-8"))["rows"]
 
 
 def commands(root: Any) -> Iterator[tuple[str, Any]]:

@@ -14,8 +14,17 @@ from saga_engine.server.problems import status_of
 
 _ABOUT = """Every error that the engine raises on purpose: its stable code, its class in `saga_engine.errors`, its
 verdict, the exit code of a command that ends with it, and the HTTP status of a response of `saga serve` that carries
-it; then the error codes of calls, and those of problems of plans. [Errors](../errors.md) explains the verdicts, the
-reasons of a compensation and the questions to operators."""
+it; then the error codes of calls, why sagas turn around, the questions to operators, and the problems of plans.
+[Errors](../errors.md) explains the verdicts."""
+
+
+_SECTIONS = {
+    "Why a saga turned around": "turned",
+    "Questions to operators": "questions",
+    "Problems of a plan": "problems",
+    "Warnings of a plan": "warnings",
+    "Problems of a model's plan": "model",
+}
 
 
 def page() -> str:
@@ -45,12 +54,12 @@ def page() -> str:
     parts.append("## Error codes of a call")
     for group in said["calls"]:
         parts += [wrapped(group["intro"]), table(("code", "meaning", "outcome"), group["rows"]).strip()]
-    for title, name in (("Problems of a plan", "problems"), ("Warnings of a plan", "warnings")):
+    for title, name in _SECTIONS.items():
         part = said[name]
         parts += [f"## {title}", wrapped(part["intro"]), table(("code", "meaning"), part["rows"]).strip()]
     return "\n\n".join(parts) + "\n"
 
 
 def texts() -> dict[str, Any]:
-    """What to do about each error (``todo``), the codes of ``calls``, and ``problems`` and ``warnings`` of plans."""
+    """What to do about each error (``todo``), the codes of ``calls``, and the sections that have one table."""
     return tomllib.loads(Path(__file__).with_name("errors.toml").read_text(encoding="utf-8"))
