@@ -39,8 +39,9 @@ class _Runtime:
         return chunk()
 
 
+@functools.cache
 def install() -> None:
-    """For all fake servers of this process."""
+    """For all fake servers of this process. A run of tests within another one finds it done."""
     whole = ScriptingCommandsMixin._get_server_runtime
 
     def quick(self: Any, server: Any) -> _Runtime:
