@@ -528,16 +528,9 @@ class Simulation(Guarded, Replanning):
             for said in self.journalled()
             if isinstance(said, r.QuestionResolved) and said.decision == "accept"
         }
-        by_hand = {
-            said.step
-            for said in self.journalled()
-            if isinstance(said, r.QuestionResolved) and said.decision == "undone"
-        }
         for step in state.plan.steps:
             if step.compensates is None or step.key not in standing - accepted:
                 continue
-            if state.plan.steps[step.compensates].key in by_hand and step.key in left:
-                continue  # a person undid the step although a part of its compensation had been made, and is told so
             if state.plan.steps[step.compensates].key not in semantic:
                 raise Violation(f"{step.key} makes up for nothing and stands, and nobody accepted that")
         for step in state.plan.steps:
