@@ -215,9 +215,9 @@ def end_undo(state: State, index: int) -> None:
     while stack:
         at = stack.pop()
         step = state.steps[at]
+        if step.undo_waits is None and step.semantic == "none":  # it is settled once more, after a look at its undo
+            ask_about_compensations(state, at)
         if step.undo_waits != 0:
-            if step.undo_waits is None and step.semantic == "none":  # settled once more, after a look at its undo
-                ask_about_compensations(state, at)
             continue
         step.undo_waits = None
         state.undo_open -= 1
