@@ -52,11 +52,11 @@ DECLARED: Final = (
     *("told_key", "last_good_s", "semantic", "on_doubt", "undoes_by_key", "input_schema", "output_schema", "digest"),
     *("before", "after", "absent", "undo_absent", "sole_writer", "expect"),
     *("undo_params", "undo_each", "undo_then"),
-    *("undo_check", "verify", "verify_within_s"),
+    *("undo_check", "verify", "verify_within_s", "hold"),
 )
 #: Those of them that are left out if the tool has no read of before-images, as most have none.
-#: What an undo's look is, where nothing else is declared.
-_OF_LOOKS: Final[Mapping[str, Any]] = {"undo_check": None, "verify": True, "verify_within_s": 0.0}
+#: Those that are left out where nothing else is declared: how an undo is looked at, and whether resources are held.
+_USUAL: Final[Mapping[str, Any]] = {"undo_check": None, "verify": True, "verify_within_s": 0.0, "hold": False}
 _OF_UNDOS: Final = frozenset({"undo_params", "undo_each", "undo_then"})
 _OF_IMAGES: Final = frozenset({"before", "after", "absent", "undo_absent", "sole_writer", "expect"})
 
@@ -399,7 +399,7 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
             if not (spec.undo_params or spec.undo_each or spec.undo_then):
                 said = {fact: value for fact, value in said.items() if fact not in _OF_UNDOS}
             said |= {} if spec.undo_check is None else {"undo_check": spec.undo_check.to_dict()}
-            for fact, usual in _OF_LOOKS.items():
+            for fact, usual in _USUAL.items():
                 if said[fact] == usual:
                     del said[fact]
             if spec.before is None:
@@ -495,6 +495,7 @@ class _Said(msgspec.Struct):
     undo_check: dict[str, Any] | None = None
     verify: bool = True
     verify_within_s: float = 0.0
+    hold: bool = False
     input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     digest: str = ""

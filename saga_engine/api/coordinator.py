@@ -15,6 +15,7 @@ from saga_engine.api.erasing import erase
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
 from saga_engine.api.governing import SettingsChoice, governing
+from saga_engine.api.holds import Kindred, ended
 from saga_engine.api.opening import opening
 from saga_engine.api.plans import Registration, advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
@@ -162,8 +163,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         self._registration = Registration(tools, declared, configured)
         self._planning = planning
         self._workers: set[Worker] = set()
-        clock = StoreClock()
-        shared = store.guard_store()
+        clock, shared = StoreClock(), store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
         self._guards = GuardedTools(
             *(tools, shared),
@@ -172,6 +172,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
             lease_s=lease_s,
             stops_seen=store.stops_seen,
             day_limit=lambda: self.supervisor.quota.day_cost(),  # noqa: PLW0108 - the supervisor comes later
+            kin=Kindred(store, tools),
         )
         self._spans = None if spans is None else spans.of(shared, names=not is_sealed(store))
         #: The sagas that this process drives: the door of the runtime, for tests and for those who watch it.
@@ -193,6 +194,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
             bring_event=self._bring_event,
             limits=limits,
             governed=governed,
+            on_end=partial(ended, self._guards),
         )
 
     @classmethod

@@ -36,6 +36,7 @@ from saga_engine.cli.mcp import mcp
 from saga_engine.cli.param_types import GroupedGroup, PlainCommand
 from saga_engine.cli.plan import plan
 from saga_engine.cli.purge import purge
+from saga_engine.cli.release import release
 from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
 from saga_engine.cli.schedule import app as schedule
@@ -99,6 +100,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, Any, str], ...]], ...] = (
             ("resolve", resolve, "Answer questions of sagas."),
             ("stop", stop, "Stop forward calls in every process."),
             ("go", go, "Lift a stop."),
+            ("release", release, "What sagas hold; take it away."),
         ),
     ),
     (

@@ -43,6 +43,7 @@ def check(
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.errors import PlanInvalid
     from saga_engine.plan.compiler import check_plan, compile_plan
+    from saga_engine.plan.holding import held_over
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
     from saga_engine.plan.warnings import warnings_of
@@ -68,7 +69,9 @@ def check(
             warnings += [each for each in warnings_of(loaded, registry) if each not in warnings]
             warnings += limits.warnings(loaded)
             compiled = compile_plan(loaded, registry, input=values or None)
-            warnings += policy_warnings(settings, compiled)
+            asked = policy_warnings(settings, compiled)
+            paths = {each.path for each in asked if each.code == "policy-asks"}
+            warnings += [*asked, *(held_over(loaded, registry, paths) if paths else ())]
             warnings += runtime_tool_warnings(settings, compiled)
     except PlanInvalid as error:
         problems, unread = _without_templates(error.problems)

@@ -12,6 +12,7 @@ from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api.engine import Ownership
+    from saga_engine.api.holds import Held
     from saga_engine.execution.result import SagaResult
     from saga_engine.execution.stops import Stop
     from saga_engine.settings import Settings
@@ -55,6 +56,8 @@ def show(
     from saga_engine.cli.follow import follow_saga
     from saga_engine.cli.hints import next_line
     from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.release import bodies as held_bodies
+    from saga_engine.cli.release import tell_holds
     from saga_engine.cli.stop import bodies, concerning, tell_stops
     from saga_engine.cli.temporal import settings_there
 
@@ -63,13 +66,13 @@ def show(
         if as_json or step is not None:
             raise typer.BadParameter("it prints lines as they come: without --json and --step", param_hint="--follow")
         follow_saga(settings, saga_id)
-    outcome, owned, stops = asyncio.run(_outcome(settings, saga_id, full=full))
+    outcome, owned, stops, holds = asyncio.run(_outcome(settings, saga_id, full=full))
     body = outcome.to_dict(full=full)
     stops = concerning(stops, outcome.saga_id, [each["tool"] for each in body["steps"] if each.get("tool")])
     if step is not None:
         _print_output(body, step)
     elif as_json:
-        document(body | ({"stops": bodies(stops)} if stops else {}))
+        document(body | ({"stops": bodies(stops)} if stops else {}) | ({"holds": held_bodies(holds)} if holds else {}))
     else:
         from saga_engine.cli.render import whole_lines
         from saga_engine.cli.render_calls import has_traceback, traceback_lines
@@ -78,22 +81,28 @@ def show(
         if not debug and has_traceback(body):
             note("hint: a tool raised an unforeseen exception; --debug shows where")
         tell_stops(stops)
+        tell_holds(holds)
         if line := next_line(body, settings, elsewhere=owned.elsewhere, unread=owned.unread > 0):
             note(f"hint: {line}")
     return exit_codes.of_status(outcome.status)
 
 
-async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> tuple[SagaResult, Ownership, list[Stop]]:
+async def _outcome(
+    settings: Settings, saga_id: str, *, full: bool
+) -> tuple[SagaResult, Ownership, list[Stop], list[Held]]:
     from saga_engine.api.engine import Ownership
+    from saga_engine.api.holds import concerning
     from saga_engine.cli.read_only import looking
+    from saga_engine.cli.release import holds_in
     from saga_engine.cli.stop import stops_in
 
     async with looking(settings, saga_id) as coordinator:
         outcome = await coordinator.show(saga_id, full=full)
         if outcome.ended:
-            return outcome, Ownership(), []
+            return outcome, Ownership(), [], []
         store = getattr(coordinator, "store", None)  # in Temporal a client has none
-        return outcome, await coordinator.ownership(saga_id), [] if store is None else await stops_in(store)
+        stops, holds = ([], []) if store is None else (await stops_in(store), await holds_in(store))
+        return outcome, await coordinator.ownership(saga_id), stops, concerning(holds, outcome.saga_id)
 
 
 def _print_output(body: dict[str, Any], step_id: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = (
     *("effect", "undo", "probe", "tolerates_absence", "compensates", "keyed", "key_ttl_s", "timeout_s", "retry"),
-    *("resource", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s", "cost"),
+    *("resource", "hold", "hold_max_s", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s", "cost"),
     *("semantic", "version", "tags"),
 )
 _TEXTS: Final = ("description", "use_when", "not_when", "returns")
@@ -177,6 +177,8 @@ def _guards(tool: AnyTool) -> str:
         parts.append("resource by function")
     elif tool.resource is not None:
         parts.append("resource " + (tool.resource if isinstance(tool.resource, str) else ", ".join(tool.resource)))
+    if tool.hold:
+        parts.append("held by the saga")
     if tool.breaker is not None:
         parts.append(f"breaker {tool.breaker.failures}/{tool.breaker.open_s:g} s")
     if tool.max_concurrency is not None:

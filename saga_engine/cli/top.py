@@ -81,14 +81,17 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
     from saga_engine.cli.doctor_state import known_tools, open_breakers
     from saga_engine.cli.output import data, document
     from saga_engine.cli.read_only import reading_from
+    from saga_engine.cli.release import bodies as held_bodies
+    from saga_engine.cli.release import holds_in
     from saga_engine.cli.stop import bodies, stops_in, tell_stops
 
     tools = known_tools(settings)
     async with reading_from(settings) as store:
 
         async def look(before: Load, now: Load) -> dict[str, Any]:
-            breakers = await open_breakers(store, tools)
-            return _body(before, now) | ({"breakers": breakers} if breakers else {})
+            breakers, holds = await open_breakers(store, tools), await holds_in(store)
+            more = {"breakers": breakers} if breakers else {}
+            return _body(before, now) | more | ({"holds": held_bodies(holds)} if holds else {})
 
         before = await store.work().overview()
         if live:
@@ -166,6 +169,7 @@ def _table(body: dict[str, Any], settings: Settings) -> str:
         f"each s   {totals['begun_per_s']:g} calls started, {totals['ended_per_s']:g} sagas ended",
         f"owners   {_owners(body['owners'], process_words)}",
         *_breakers(body.get("breakers", {})),
+        *_holds(body.get("holds", [])),
         *_differing(body),
         "",
     ]
@@ -208,6 +212,22 @@ def _breakers(found: dict[str, float]) -> Iterator[str]:
         ]
         more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
         yield f"breakers {', '.join(said[:_MOST_NAMED])}{more}: calls wait"
+
+
+def _holds(found: list[dict[str, Any]]) -> Iterator[str]:
+    """What sagas hold for which others wait, or for too long; ``saga release`` lists the rest."""
+    from saga_engine.cli.output import shown
+    from saga_engine.cli.times import local
+
+    if not found:
+        return
+    telling = [each for each in found if each["waiting"] or each["overdue"]]
+    yield f"held     {len(found)} resources by sagas, {sum(len(each['waiting']) for each in found)} calls wait for them"
+    for each in telling[:_MOST_NAMED]:
+        overdue = ", overdue" if each["overdue"] else ""
+        waits = f"; {len(each['waiting'])} waiting" if each["waiting"] else ""
+        who = f"saga {shown(each['saga_id'])} since {local(each['since_ms'])}"
+        yield f"         {shown(each['resource'])} by {who}{overdue}{waits}"
 
 
 def _differing(body: dict[str, Any]) -> Iterator[str]:

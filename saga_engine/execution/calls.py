@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.records import AnyRecord, QuestionResolved
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Made
-from saga_engine.core.states import SUCCEEDED
+from saga_engine.core.states import RUNNING, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.values import canonical, json_path
-from saga_engine.ports.tools import Call
+from saga_engine.ports.tools import Call, Standing
+
+#: Kinds of steps whose effects stay.
+_STAYS: Final = frozenset({"pivot", "retriable", "irreversible"})
 
 
 def call_of(
@@ -60,7 +63,27 @@ def call_of(
         guard_wait_s=plan.guard_wait_s,
         suspect=state.in_flight.get((index, way)) == "intended",
         budget=functools.partial(_budget, state, index),
+        standing=functools.partial(_standing, state, index),
     )
+
+
+def _standing(state: State, index: int) -> Standing:
+    """What a guard may need to know of the saga of a call."""
+    parent = "" if state.parent is None else state.parent.saga
+    turning = functools.partial(may_turn, state, index)
+    return Standing(state.started_at, parent, state.undo_of, state.turns, turning)
+
+
+def may_turn(state: State, index: int = -1) -> bool:
+    """Whether a saga can be undone whole, instead of making the call of a step."""
+    if _unbound(state):
+        return False
+    for step, at in zip(state.plan.steps, state.steps, strict=True):
+        if at.forward.doubt or (at.undo is not None and at.undo.doubt):
+            return False
+        if step.kind in _STAYS and (at.status == SUCCEEDED or (at.status == RUNNING and step.index != index)):
+            return False
+    return True
 
 
 def _budget(state: State, index: int) -> Mapping[str, float] | None:

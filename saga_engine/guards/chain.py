@@ -18,6 +18,7 @@ from saga_engine.guards.breakers import FRESH_S, Breaker, Breakers, Peek
 from saga_engine.guards.budgets import Budget, Budgets
 from saga_engine.guards.bulkhead import Bulkhead, places_of
 from saga_engine.guards.dedupe import CallIdentity, Deduplication, KeptResults, LastGood, call_digest
+from saga_engine.guards.holds.holding import Holding, Holds
 from saga_engine.guards.locks import Queues, Resources
 from saga_engine.guards.rate_limit import Rate
 from saga_engine.guards.stats import COUNTERS, KINDS, Counted, Counting
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from saga_engine.guards.budgets import DayLimit
+    from saga_engine.guards.holds.family import Kin
     from saga_engine.guards.waiting import Counts
     from saga_engine.plan.tool_spec import ToolSpec
     from saga_engine.ports import Call, Clock, GuardStore, SagaLookup, StopsSeen
@@ -81,7 +83,8 @@ class GuardedTools:
     ``lease_s``: how long a resource stays taken when its holder's process has died. ``breaker_fresh_s``: the maximum
     age of the view of the breakers; 0 reads it for each call. ``stops_seen``: what replies to
     appends tell of an operator's stops; without it ``stops_fresh_s`` is the maximum age of the view of them.
-    ``day_limit``: what all calls of the namespace may cost in a day.
+    ``day_limit``: what all calls of the namespace may cost in a day. ``kin``: what the journals of other
+    sagas say; without it no saga belongs to another.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class GuardedTools:
         stops_seen: StopsSeen | None = None,
         stops_fresh_s: float | None = None,
         day_limit: DayLimit | None = None,
+        kin: Kin | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -109,6 +113,10 @@ class GuardedTools:
         self._kept = KeptResults(store, store if sagas is None else sagas, registry, self._chores)
         self._breakers = Breakers(store, self._breaker_names, self._chores, breaker_fresh_s)
         self._budgets = Budgets(store, clock, day_limit)
+        #: How many tools there were when it was last seen whether any has ``hold``, and whether so.
+        self._looked, self._holding = 0, False
+        #: What the sagas hold for which this process makes calls.
+        self.holds = Holds(store, store if sagas is None else sagas, self._waiting, self._chores, kin, self._any_holds)
         self._stops = Stops(store, self._waiting, stops_seen, stops_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 
@@ -254,6 +262,11 @@ class GuardedTools:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
+    def _any_holds(self) -> bool:
+        if self._looked != len(self._registry):
+            self._looked, self._holding = len(self._registry), any(tool.hold for tool in self._registry)
+        return self._holding
+
     def _breaker_names(self) -> Sequence[str]:
         return [tool.name for tool in self._registry if tool.breaker is not None]
 
@@ -307,7 +320,8 @@ class GuardedTools:
         if tool.breaker is not None and (tool.rate is not None or tool.max_concurrency is not None):
             inner = Peek(name, tool.breaker, inner, self._breakers, counts).call
         if full or tool.resource is not None:
-            inner = Resources(tool, inner, self._queues, counts).call
+            holding = Holding(tool, self.holds, counts) if tool.hold else None
+            inner = Resources(tool, inner, self._queues, counts, holding).call
         if full or tool.dedupe_ttl_s is not None:
             inner = Deduplication(tool, inner, self._kept, counts, self._waiting).call
         if self._gate is not None and self._gate.concerns(name):

@@ -29,6 +29,7 @@ from saga_engine.tools.outcomes import bounded, describe
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from saga_engine.guards.holds.holding import Holding
     from saga_engine.guards.waiting import Counts
     from saga_engine.ports import Call, GuardStore
     from saga_engine.tools.decorator import AnyTool
@@ -326,13 +327,16 @@ def _words_of_resource(local: Mapping[str, Any]) -> str:
 class Resources:
     """The guard of one tool."""
 
-    __slots__ = ("_counts", "_defaults", "_inner", "_queues", "_tool")
+    __slots__ = ("_counts", "_defaults", "_holding", "_inner", "_queues", "_tool")
 
-    def __init__(self, tool: AnyTool, inner: Invocation, queues: Queues, counts: Counts) -> None:
+    def __init__(
+        self, tool: AnyTool, inner: Invocation, queues: Queues, counts: Counts, holding: Holding | None = None
+    ) -> None:
         self._tool = tool
         self._inner = inner
         self._queues = queues
         self._counts = counts
+        self._holding = holding
         self._defaults = tool.defaults() if tool.resource is not None else {}
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
@@ -345,6 +349,8 @@ class Resources:
             return NotDone(info, retryable=False)
         if not keys:
             return await self._inner(params, call)
+        if self._holding is not None and (refused := await self._holding.take(keys, call)) is not None:
+            return refused
         held: list[tuple[str, str]] = []
         try:
             for key, shown in keys:

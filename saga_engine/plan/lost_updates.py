@@ -9,6 +9,7 @@ from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.values import canonical, json_path
 
 if TYPE_CHECKING:
+    from saga_engine.plan.compiled import CompiledStep
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -26,6 +27,8 @@ def lost_updates(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
             continue
         sources = (made.steps[made.by_key[key]] for key in sorted(step.params.outputs) if key in made.by_key)
         for source in sources:
+            if _is_held(source) and _is_held(step):
+                continue  # nobody else writes in between
             if source.tool != read.tool or canonical(source.params.raw) != canonical(read.params.raw):
                 continue
             message = (
@@ -35,3 +38,7 @@ def lost_updates(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
             found.append(Problem(LOST_UPDATE, json_path(("steps", step.index)), message, hint))
             break
     return found
+
+
+def _is_held(step: CompiledStep) -> bool:
+    return step.spec is not None and step.spec.hold

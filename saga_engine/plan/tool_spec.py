@@ -80,6 +80,7 @@ class ToolSpec:
     ``undo_check``: the read that tells whether the undo did what it says. ``verify``: the engine looks after an undo,
     with that, with ``before`` or with the undo's probe; ``verify_within_s``: so long the old value may still be seen.
     ``resource``: the keys of what a call locks, as templates; ``None``: a function says them.
+    ``hold``: the saga keeps them until its end.
     ``sole_writer``: nothing but this tool and its undo changes what the read shows, so the read settles a doubt.
     ``expect``: the call is made only if the read still shows what the saga knows (``plan.expect``).
     ``semantic``: the role of the tool in semantic compensation: ``auto``, a model may use it; ``approve``, only after
@@ -114,6 +115,7 @@ class ToolSpec:
     verify: bool = True
     verify_within_s: float = 0.0
     resource: tuple[str, ...] | None = ()
+    hold: bool = False
     timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     compensates: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saga_engine.plan.guesses import undeclared
+from saga_engine.plan.holding import held_over
 from saga_engine.plan.lookalikes import lookalikes
 from saga_engine.plan.lost_updates import lost_updates
 from saga_engine.plan.undo_rules import undo_findings, undo_steps
@@ -21,4 +22,5 @@ def warnings_of(plan: Plan, catalog: ToolCatalog | None) -> list[Problem]:
     if catalog is None:
         return found
     found += undeclared(plan, catalog)
-    return [*found, *undo_findings(plan, catalog), *undo_steps(plan, catalog), *lost_updates(plan, catalog)]
+    found += [*undo_findings(plan, catalog), *undo_steps(plan, catalog), *lost_updates(plan, catalog)]
+    return [*found, *held_over(plan, catalog)]

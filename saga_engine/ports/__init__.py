@@ -19,7 +19,17 @@ from saga_engine.ports.events import (
     StoredEvent,
     Waiter,
 )
-from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup, StopsSeen
+from saga_engine.ports.guards import (
+    BreakerState,
+    Claim,
+    GuardStore,
+    HeldResource,
+    HoldAnswer,
+    HoldClaim,
+    Holder,
+    SagaLookup,
+    StopsSeen,
+)
 from saga_engine.ports.head import Head
 from saga_engine.ports.planner import (
     Advisor,
@@ -57,7 +67,7 @@ from saga_engine.ports.store import (
     StorePromise,
     parts_of,
 )
-from saga_engine.ports.tools import Call, Clock, Source, Tools
+from saga_engine.ports.tools import Call, Clock, Source, Standing, Tools
 from saga_engine.ports.tracing import Tracing
 from saga_engine.ports.values import ValueStore
 
@@ -94,7 +104,11 @@ __all__ = [
     "GuardStore",
     "Head",
     "Held",
+    "HeldResource",
     "Hint",
+    "HoldAnswer",
+    "HoldClaim",
+    "Holder",
     "ListedEvent",
     "Load",
     "Meter",
@@ -117,6 +131,7 @@ __all__ = [
     "SealStore",
     "SearchPlace",
     "Source",
+    "Standing",
     "StepsCheck",
     "StopsSeen",
     "Store",

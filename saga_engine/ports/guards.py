@@ -32,6 +32,53 @@ class BreakerState(NamedTuple):
     opens_ms: int = 0
 
 
+class HoldClaim(NamedTuple):
+    """Who wants to hold a resource: a ``saga`` of a ``family`` that began at ``started_ms``.
+
+    ``write``: alone; else beside others that read. ``ticket`` is its place among those that wait: one without
+    ``undo`` stands behind all with it, one that ``skips`` behind none. ``note`` is kept with the hold.
+    """
+
+    family: str
+    saga: str
+    started_ms: int
+    write: bool
+    ticket: str
+    undo: bool = False
+    skips: bool = False
+    note: str = ""
+
+
+class Holder(NamedTuple):
+    """A saga that holds a resource, since when, and when its family began."""
+
+    family: str
+    saga: str
+    write: bool
+    since_ms: int
+    started_ms: int
+    note: str = ""
+
+
+class HoldAnswer(NamedTuple):
+    """Whether a saga holds a resource now, and since when; ``new``: it did not before.
+
+    ``others``: the families in the way, the oldest first; none if it only waits for others that came before.
+    """
+
+    granted: bool
+    new: bool = False
+    since_ms: int = 0
+    others: Sequence[Holder] = ()
+
+
+class HeldResource(NamedTuple):
+    """A resource that is held, by whom, and who waits for it: ticket and since when, in order."""
+
+    holders: Sequence[Holder]
+    waiting: Sequence[tuple[str, int]]
+
+
 class SagaLookup(Protocol):
     """What the guards need to know about the other sagas whose calls they deduplicate.
 
@@ -124,6 +171,24 @@ class GuardStore(SagaLookup, Protocol):
 
         Not if it was kept alive, for ``ttl_ms``, within the last ``silent_ms``: somebody does that.
         """
+        ...
+
+    async def hold(self, resource: str, claim: HoldClaim, ttl_ms: int) -> HoldAnswer:
+        """Hold a resource until ``unhold``, or stand in line for it: a ticket keeps its place for ``ttl_ms``.
+
+        No two families hold it at once, unless both read. A family that holds it passes.
+        """
+        ...
+
+    async def leave(self, resource: str, ticket: str) -> None:
+        """Stand in line for it no more."""
+
+    async def unhold(self, resource: str, family: str, saga: str, since_ms: int) -> bool:
+        """A saga holds a resource no more, if it does so since then; whether it did."""
+        ...
+
+    async def holds(self) -> Sequence[HeldResource]:
+        """Every resource that is held, and who waits for it; of each partition at most a thousand."""
         ...
 
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:

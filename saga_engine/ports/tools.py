@@ -17,6 +17,21 @@ class Clock(Protocol):
         ...
 
 
+class Standing(NamedTuple):
+    """What a guard may need to know of the saga of a call.
+
+    ``started_ms``: when it began. ``parent``: the saga that waits for it. ``undo_of``: the saga that it undoes.
+    ``turns``: it is about to be undone, or is. ``may_turn``: whether all that it has done can be undone, and nothing of
+    it is in doubt.
+    """
+
+    started_ms: int
+    parent: str = ""
+    undo_of: str = ""
+    turns: bool = False
+    may_turn: Callable[[], bool] = bool
+
+
 class Call(NamedTuple):
     """Everything that a tool, and the guards before it, may know of the call.
 
@@ -40,7 +55,7 @@ class Call(NamedTuple):
     with False although no guard has delayed it. ``guard_wait_s``: how long a rate or a bulkhead may delay the call;
     None: for ever. ``budget`` tells how much the calls of the saga may cost together, by unit; None: no budget may
     refuse the call, because it takes something back or comes after the pivot. ``expected``: params that tell the other
-    side what the saga has read; no plan gives them.
+    side what the saga has read; no plan gives them. ``standing`` tells of the saga.
     """
 
     saga_id: str
@@ -66,6 +81,7 @@ class Call(NamedTuple):
     suspect: bool = False
     budget: Callable[[], Mapping[str, float] | None] | None = None
     expected: Mapping[str, Any] | None = None
+    standing: Callable[[], Standing] | None = None
 
 
 class Source(Protocol):

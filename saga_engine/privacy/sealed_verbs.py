@@ -18,6 +18,10 @@ from saga_engine.ports import (
     Document,
     DocumentKind,
     DueEvent,
+    HeldResource,
+    HoldAnswer,
+    HoldClaim,
+    Holder,
     ListedEvent,
     Load,
     Receipt,
@@ -127,6 +131,31 @@ class SealedGuards(_Verbs):
     async def free(self, resource: str, ticket: str, ttl_ms: int, silent_ms: int) -> str:
         """Drop a dead process's place in the queue for a resource."""
         return await self._inner.free(self._key.name("resource", resource), ticket, ttl_ms, silent_ms)
+
+    async def hold(self, resource: str, claim: HoldClaim, ttl_ms: int) -> HoldAnswer:
+        """Hold a resource; what is noted with it is sealed."""
+        sealed = self._key.key.seal_text(place("hold", claim.saga), claim.note)
+        found = await self._inner.hold(self._key.name("resource", resource), claim._replace(note=sealed), ttl_ms)
+        return found._replace(others=[self._holder(each) for each in found.others])
+
+    async def leave(self, resource: str, ticket: str) -> None:
+        """Stand in line no more."""
+        await self._inner.leave(self._key.name("resource", resource), ticket)
+
+    async def unhold(self, resource: str, family: str, saga: str, since_ms: int) -> bool:
+        """Hold a resource no more."""
+        return await self._inner.unhold(self._key.name("resource", resource), family, saga, since_ms)
+
+    async def holds(self) -> Sequence[HeldResource]:
+        """Every resource that is held."""
+        found = await self._inner.holds()
+        return [each._replace(holders=[self._holder(one) for one in each.holders]) for each in found]
+
+    def _holder(self, holder: Holder) -> Holder:
+        try:
+            return holder._replace(note=self._key.open_text(place("hold", holder.saga), holder.note))
+        except SagaError:
+            return holder._replace(note="")  # it holds, whatever it says
 
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
         """Reserve the next moment of a rate limit."""

@@ -8,7 +8,7 @@ when its lease was lost. Its waiters get its end, or the error that stopped it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -71,7 +71,8 @@ class Supervisor:
     ``keep_ms``: how long finished sagas are kept, and ``expire``: whether they then expire by themselves. ``room``: how
     many sagas of a partition may wait for a worker, 0: unlimited. ``on_wait(saga_id, owner, seconds)`` is called when a
     take-over has to wait. ``begin_undo`` undoes a child that has completed. ``bring_event`` brings an event that was
-    held for a wait which is over to where it belongs now.
+    held for a wait which is over to where it belongs now. ``on_end`` is awaited when a saga has ended, before its
+    waiters get that: with its state if it was driven here.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Supervisor:
         bring_event: BringEvent,
         limits: Limits = NO_LIMITS,
         governed: Governed | None = None,
+        on_end: Callable[[str, State | None], Awaitable[None] | None] | None = None,
     ) -> None:
         self.clock = clock
         self.closing = False
@@ -102,10 +104,8 @@ class Supervisor:
         self._store = store
         self._tools = tools
         self._lease_s = lease_s
-        self._escalation = escalation
-        self._advisor = advisor
-        self._semantic = semantic
-        self._spans = spans
+        self._escalation, self._advisor, self._semantic = escalation, advisor, semantic
+        self._spans, self._on_end = spans, on_end
         self._capabilities = capabilities_of(escalation, advisor, semantic)
         self._writer = JournalWriter(store, self.clock)
         self._lease: Lease | None = None
@@ -359,6 +359,7 @@ class Supervisor:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
             took = await self._entrance.enter(saga, source)
             if isinstance(took, SagaResult):
+                await self._ends(saga_id, took.status, None)
                 return took
             driver, first = took
             source = FromJournal()  # if it has to be taken over again
@@ -393,10 +394,15 @@ class Supervisor:
                 if driver.sleeps_until_ms:
                     return None
                 if self._is_done(saga, driver):
+                    await self._ends(saga_id, driver.state.status, driver.state)
                     return SagaResult(driver.state)
                 if driver.stopping:
                     raise interrupted(saga_id)
                 # It had just returned to the queue when a caller started to wait for it.
+
+    async def _ends(self, saga_id: str, status: str, state: State | None) -> None:
+        if self._on_end is not None and status in t.SAGA_FINAL and (work := self._on_end(saga_id, state)) is not None:
+            await work
 
     def _is_done(self, saga: Running, driver: SagaDriver) -> bool:
         """Whether a saga that was driven needs nothing more of this process now."""

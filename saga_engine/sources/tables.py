@@ -25,7 +25,7 @@ class ToolTable:
 #: the option ``verify``: that of an HTTP table is about certificates.
 SHARED: Final = (
     *("description", "use_when", "not_when", "returns", "tags", "sensitive", "redact"),
-    *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
+    *("timeout_s", "resource", "hold", "hold_max_s", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
     *("compensates", "semantic", "version", "retry", "breaker"),
     *(
         "undo_params",
@@ -114,7 +114,17 @@ def shared_options(it: Fields, hidden: Sequence[str] = ()) -> dict[str, Any]:
         it.refuse("redact", "must be a list of paths", 'redact = ["card.number", "items.*.ssn"]')
     options["redact"] = redact
     for field in (
-        *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"),
+        *(
+            "timeout_s",
+            "resource",
+            "hold",
+            "hold_max_s",
+            "max_concurrency",
+            "rate",
+            "dedupe_ttl_s",
+            "last_good_s",
+            "cost",
+        ),
         *("compensates", "semantic", "version"),
     ):
         value = it.any(field)

@@ -10,12 +10,16 @@ carry a hash tag of their own, so everything that a script changes together is i
     saga:{t:<tool>}:good:<digest>    hash    the last good result of a read: result at_ms
     saga:{r:<hash>}:queue            zset    tickets by arrival
     saga:{r:<hash>}:alive            zset    tickets by the time they die
+    saga:{p07}:held:<hash>           hash    who holds a resource: mode, times and note by family and saga
+    saga:{p07}:line:<hash>           zset    who waits for that, by rank and arrival
+    saga:{p07}:alive:<hash>          zset    the same by the time they die
+    saga:{p07}:holds                 zset    the resources of the partition that are held
     saga:{rate:<hash>}               string  the theoretical arrival time of the next call, and when it was written (µs)
     saga:{y:<hash>}                  hash    a tally without a saga: entries by owner
     saga:{p07}:tally:<id>            hash    the tallies of a saga: entries by hash and owner
 
 Names that may be any text (resources, rates, tallies) are hashed: 32 hex digits of their SHA-256. Every key but the
-statistics expires by itself.
+statistics and what is held expires by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import StopIncomplete, StoreRefused, StoreUnavailable
-from saga_engine.ports import BreakerState, Claim
+from saga_engine.ports import BreakerState, Claim, HeldResource, HoldAnswer, HoldClaim, Holder
 from saga_engine.stores.cluster import ClusterPool
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Longer is equivalent to for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
+#: At most so many held resources of a partition are listed.
+_MOST_LISTED: Final = 1000
 #: The greatest product of a rate's interval and its burst, in µs: 100 years. Lua counts exactly to 2**53.
 _LONGEST_US: Final = _LONGEST_MS * 1000
 
@@ -69,6 +75,8 @@ class RedisGuards:
         self._driven = driven
         self._saga_keys = saga_keys
         self._stop_keys = stop_keys
+        #: Those of all partitions.
+        self._tags = [key.removesuffix("stops") for key in stop_keys]
         self._stops_seen = stops_seen
         self._apart = apart
 
@@ -200,6 +208,31 @@ class RedisGuards:
         args: list[Argument] = ["free", ticket, bounded_ms(ttl_ms, least=0), bounded_ms(silent_ms, least=0)]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
+    async def hold(self, resource: str, claim: HoldClaim, ttl_ms: int) -> HoldAnswer:
+        """Hold a resource until ``unhold``, or stand in line for it for ``ttl_ms`` from now."""
+        about: list[Argument] = [claim.family, claim.saga, claim.started_ms, "w" if claim.write else "r"]
+        place: list[Argument] = [claim.ticket, 0 if claim.undo else 1, int(claim.skips), claim.note]
+        args: list[Argument] = ["hold", bounded_ms(ttl_ms), *about, *place]
+        granted, *rest = await self._run("guard_hold", self._hold_keys(resource), args)
+        if granted:
+            return HoldAnswer(granted=True, new=granted == 2, since_ms=rest[0])
+        return HoldAnswer(granted=False, others=_holders(rest))
+
+    async def leave(self, resource: str, ticket: str) -> None:
+        """Stand in line for it no more."""
+        await self._run("guard_hold", self._hold_keys(resource), ["leave", ticket])
+
+    async def unhold(self, resource: str, family: str, saga: str, since_ms: int) -> bool:
+        """A saga holds it no more, if it does so since then."""
+        args: list[Argument] = ["unhold", family, saga, since_ms]
+        return bool(await self._run("guard_hold", self._hold_keys(resource), args))
+
+    async def holds(self) -> Sequence[HeldResource]:
+        """Every resource that is held, and who waits for it."""
+        keys = [(f"{tag}holds",) for tag in self._tags]
+        replies = await self._spread("guard_hold", keys, ["list", _MOST_LISTED])
+        return [_held(each) for reply in replies for each in reply]
+
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
         """Reserve the next free slot of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now, rounded up.
 
@@ -299,6 +332,11 @@ class RedisGuards:
         tag = f"{self._namespace}:{{r:{_hash(resource)}}}"
         return [f"{tag}:queue", f"{tag}:alive"]
 
+    def _hold_keys(self, resource: str) -> Sequence[str]:
+        name = _hash(resource)
+        tag = self._tags[int(name, 16) % len(self._tags)]
+        return [f"{tag}held:{name}", f"{tag}line:{name}", f"{tag}alive:{name}", f"{tag}holds"]
+
     def _tally_key(self, name: str) -> str:
         return f"{self._namespace}:{{y:{_hash(name)}}}"
 
@@ -329,6 +367,17 @@ def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
 def _stops(reply: Sequence[Any]) -> tuple[int, Mapping[str, str]]:
     version, *flat = reply
     return int(version), {_text(scope): _text(entry) for scope, entry in _pairs(flat)}
+
+
+def _holders(flat: Sequence[Any]) -> list[Holder]:
+    rows = zip(*(flat[at::6] for at in range(6)), strict=True)
+    return [Holder(_text(row[0]), _text(row[1]), row[2] == b"w", row[3], row[4], _text(row[5])) for row in rows]
+
+
+def _held(reply: Sequence[Any]) -> HeldResource:
+    _, holders, waiting = reply
+    line = zip(map(_text, waiting[::2]), waiting[1::2], strict=True)
+    return HeldResource(_holders(holders), [*line])
 
 
 def _breaker(reply: Sequence[int]) -> BreakerState:

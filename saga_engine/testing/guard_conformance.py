@@ -19,29 +19,14 @@ a ``conftest.py`` for readable failures. Nothing here waits for a fixed time: th
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from saga_engine.ports import BreakerState, Claim, Creation, Entry, GuardStore, Store
+from saga_engine.testing.hold_conformance import LONG_MS, SHORT_MS, Holds, until
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-LONG_MS = 3_600_000
-SHORT_MS = 30
 HOUR_US = 3_600_000_000
 EVERY_BYTE = bytes(range(256))
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Poll until the server's clock has made ``condition`` true; fail the test if it never does."""
-    try:
-        async with asyncio.timeout(30):
-            while not await condition():  # noqa: ASYNC110 -- it is the server's clock that decides
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        pytest.fail(f"waited in vain for: {what}")
 
 
 class _Deduplication:
@@ -562,7 +547,7 @@ class _Numbers:
         await until(gone, "the result to expire")
 
 
-class GuardConformance(_Deduplication, _Resources, _Rates, _Breakers, _Numbers):
+class GuardConformance(_Deduplication, _Resources, Holds, _Rates, _Breakers, _Numbers):
     """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

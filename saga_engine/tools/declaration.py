@@ -114,6 +114,7 @@ def _refuse_bad_limits(name: str, options: Mapping[str, Any]) -> None:
             refuse(
                 name, f"rate={options['rate']!r} cannot be read: {error}", "write '10/s', '5/min', '100/h' or '1000/d'"
             )
+    _refuse_bad_hold(name, options)
     resource = options["resource"]
     if resource is None or callable(resource):
         return
@@ -131,6 +132,20 @@ def _refuse_bad_limits(name: str, options: Mapping[str, Any]) -> None:
             template_fields(template)
         except ValueError as error:
             refuse(name, f"its resource {template!r} is no template: {error}", "write 'user:{user_id}'")
+
+
+def _refuse_bad_hold(name: str, options: Mapping[str, Any]) -> None:
+    hold, most_s = options["hold"], options["hold_max_s"]
+    if hold not in (None, "saga"):
+        refuse(name, f"hold={hold!r} has no meaning", "write hold='saga', or leave it out")
+    if hold is not None and options["resource"] is None:
+        refuse(
+            name, f"it has hold={hold!r} and names no resource", "add resource='item:{sku}': the key of what is held"
+        )
+    if most_s is not None and hold is None:
+        refuse(name, "it has hold_max_s and holds nothing", "add hold='saga', or remove it")
+    if most_s is not None and (not _seconds(most_s) or most_s > _MAX_KEPT_S):
+        refuse(name, f"hold_max_s={most_s!r} is no time", "give a positive number of seconds, at most ten years")
 
 
 def _refuse_bad_breaker(name: str, breaker: Any) -> None:

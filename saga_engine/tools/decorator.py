@@ -225,6 +225,7 @@ class Tool(PlainOptions, Generic[P, R]):
             verify=self.verify,
             verify_within_s=float(self.verify_within_s),
             resource=None if callable(self.resource) else templates_of(self.resource),
+            hold=self.hold is not None,
             timeout_s=float(self.timeout_s),
             retry=self.retry,
             compensates=self.compensates,
@@ -299,6 +300,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``timeout_s``: seconds for one attempt. Default: ``30.0``.
     ``retry``: a ``RetryPolicy``. Default: 4 attempts, 1 s to 30 s, jitter.
     ``resource``: the keys of what a call touches: ``"user:{user_id}"``, several of these, or a function of the params.
+    ``hold``, ``hold_max_s``: ``"saga"``: the saga keeps them until its end; after so many seconds that is overdue.
     ``max_concurrency``: concurrent calls of this tool in one process.
     ``rate``: ``"10/s"``: calls of this tool in all processes, per ``s``, ``min``, ``h`` or ``d``.
     ``breaker``: ``True`` or a ``BreakerPolicy(failures=3, open_s=30)``: pauses the tool after failures in a row.
@@ -307,8 +309,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``cost``: what a call costs, for budgets: amounts by unit, or fields of its output: ``{"usd": "$output.price"}``.
     ``compensates``: a planner may use it in a semantic compensation.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
-    ``not_done``, ``unknown``: exceptions (classes, or names as text such as ``"shop.SoldOut"``) and HTTP statuses that
-    mean not done or unknown.
+    ``not_done``, ``unknown``: exceptions (classes, or names such as ``"shop.SoldOut"``) and HTTP statuses that mean so.
     ``raised``: what an exception means that is no statement of the tool: ``"unknown"``, the engine finds out (the
     default with a key or a probe); ``"not-done"``, what the tool's own module raises outright is its refusal, and only
     the rest is unknown. Default: by key and probe.

@@ -9,11 +9,13 @@ import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 #: The return value of a function of the params: no resource, one, or several.
 ResourceFunction = Callable[[Mapping[str, Any]], "str | Sequence[str] | None"]
 ResourceKey = str | Sequence[str] | ResourceFunction
+#: Who holds the resources of a call until its end, beside the call itself.
+Hold = Literal["saga"]
 
 _PERIODS_US: Final = {"s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE: Final = re.compile(r"([0-9]{1,7})/(s|min|h|d)")

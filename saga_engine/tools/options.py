@@ -8,7 +8,7 @@ from typing import Any, Final, TypedDict
 
 from saga_engine.plan.tool_spec import After, BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic
 from saga_engine.tools.error_rules import Raised, Sign
-from saga_engine.tools.limits import ResourceKey
+from saga_engine.tools.limits import Hold, ResourceKey
 
 #: Decides whether a result is an error: see :func:`saga_engine.tool`.
 FailedCheck = Callable[[Any], Any]
@@ -40,6 +40,8 @@ class ToolOptions(TypedDict, total=False):
     timeout_s: float
     retry: RetryPolicy
     resource: ResourceKey | None
+    hold: Hold | None
+    hold_max_s: float | None
     max_concurrency: int | None
     rate: str | None
     breaker: bool | BreakerPolicy
@@ -96,6 +98,8 @@ class PlainOptions:
     verify_within_s: float = 0.0
     timeout_s: float = 30.0
     retry: RetryPolicy = DEFAULT_RETRY
+    hold: Hold | None = None
+    hold_max_s: float | None = None
     max_concurrency: int | None = None
     rate: str | None = None
     dedupe_ttl_s: float | None = None

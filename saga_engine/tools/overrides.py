@@ -24,7 +24,9 @@ _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
 #: Options that a glob brings only to the tools that may have them, by the effects of these.
 _BY_EFFECT: Final = {**KEPT_BY_EFFECT, "raised": "write"}
 #: Guards from the tool's author that ``false`` removes.
-_REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"})
+_REMOVABLE: Final = frozenset(
+    {"resource", "hold", "hold_max_s", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "cost"}
+)
 
 
 class ToolChanges(TypedDict, total=False):
@@ -49,6 +51,8 @@ class ToolChanges(TypedDict, total=False):
     ``retry``: how often and how fast a call is tried again: some of the fields of ``retry`` below.
     ``resource``: a key for what a call changes, ``"user:{user_id}"``, or several of these; ``false``: none.
     Calls with the same key run one at a time, across all processes.
+    ``hold``: ``saga``: the saga keeps its resources until its end; ``false``: it does not.
+    ``hold_max_s``: seconds after which operators are shown that it does so for too long; ``false``: none.
     ``max_concurrency``: calls of this tool at once in one process; ``false``: any number.
     ``rate``: ``"10/s"``, calls of this tool in all processes (per ``s``, ``min``, ``h`` or ``d``); ``false``: any
     number.
@@ -91,6 +95,8 @@ class ToolChanges(TypedDict, total=False):
     timeout_s: float
     retry: Mapping[str, Any]
     resource: str | list[str] | Literal[False]
+    hold: Literal["saga", False]
+    hold_max_s: float | Literal[False]
     max_concurrency: int | Literal[False]
     rate: str | Literal[False]
     breaker: bool | Mapping[str, Any]

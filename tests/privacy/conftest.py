@@ -4,6 +4,7 @@ pytest.register_assert_rewrite(
     "saga_engine.testing.conformance",
     "saga_engine.testing.event_conformance",
     "saga_engine.testing.guard_conformance",
+    "saga_engine.testing.hold_conformance",
     "saga_engine.testing.queue_conformance",
 )
 

@@ -9,6 +9,7 @@ from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_budgets import OF_BUDGETS
 from tests.promises.mutations_of_calls import OF_CALLS
+from tests.promises.mutations_of_holds import OF_HOLDS
 from tests.promises.mutations_of_images import OF_IMAGES
 from tests.promises.mutations_of_plans import OF_PLANS
 from tests.promises.mutations_of_privacy import OF_PRIVACY
@@ -35,5 +36,6 @@ MUTATIONS: list[Mutation] = [
     *OF_IMAGES,
     *OF_PRIVACY,
     *OF_BUDGETS,
+    *OF_HOLDS,
     *OF_PLANS,
 ]

@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from saga_engine import Coordinator
+from saga_engine.api.holds import held
 from saga_engine.api.stops import stops
+from saga_engine.guards.holds.holding import Note, token_of
+from saga_engine.ports import HoldClaim
 from saga_engine.server.routes import operations
 from tests.server.harness import ASK, BOOK, TOOLS, WAIT, Planner, serving, worked
 
@@ -40,6 +43,7 @@ TABLE: dict[str, tuple[str, Any, Any]] = {
     "backfillSchedule": ("/v1/schedules/weekly/backfill", SPAN, {**SPAN, "until": "2026-03-08T00:00:00+00:00"}),
     "stopCalls": ("/v1/stop", {"tool": "book"}, {"tool": "cancel"}),
     "liftStop": ("/v1/go", {"tool": "fail"}, {"tool": "book"}),
+    "releaseHold": ("/v1/release", {"resource": "seat"}, {"resource": "row"}),
 }
 
 
@@ -53,7 +57,7 @@ async def effect(coordinator: Coordinator) -> dict[str, Any]:
     schedules = [each.to_dict() for each in await coordinator.schedules.list()]
     templates = [(name, tuple(versions)) for name, versions in await coordinator.templates.list()]
     events = [each.id for each in await coordinator.events()]
-    return {**found, "": (jobs, schedules, templates, events, await stops(store))}
+    return {**found, "": (jobs, schedules, templates, events, await stops(store), await held(store))}
 
 
 async def forget_answers(coordinator: Coordinator) -> None:
@@ -82,6 +86,10 @@ async def prepare(coordinator: Coordinator) -> None:
     async for record in coordinator.follow(waiting.saga_id):
         if record["k"] == "StepWaiting":
             break
+    for key in ("seat", "row"):
+        note = msgspec.json.encode(Note(token_of(key), key, "asks", "1", "book")).decode()
+        claim = HoldClaim("asks", "asks", 1, write=True, ticket="asks", note=note)
+        await coordinator.store.guard_store().hold(token_of(key), claim, 1000)
     for name in ("trip", "old"):
         await coordinator.templates.put(name, BOOK)
     for name in ("weekly", "old"):

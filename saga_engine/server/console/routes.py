@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from saga_engine.api.holds import concerning, held
 from saga_engine.api.stops import stops
 from saga_engine.errors import SettingInvalid, UndoRefused
 from saga_engine.plan.ask import MAX_TO_CHARS
@@ -91,7 +92,7 @@ class Pages(Handling):
         first = _place(given.get("first"), len(steps), first_of_interest(steps, size))
         at = _place(given.get("at"), head.length, max(len(read.records) - 1, 0) // RECORDS * RECORDS)
         now = [each for each in await stops(engine.store) if may_hold(each, saga_id)]
-        held = [each.by or each.scope for each in now if _holds(each.scope, steps)]
+        stopped = [each.by or each.scope for each in now if _holds(each.scope, steps)]
         saga = Saga(
             body=read.body,
             lanes=read.lanes,
@@ -102,7 +103,8 @@ class Pages(Handling):
             tags=read.state.tags,
             owner=head.owner if head.owner_ttl_ms > 0 else "",
             unread=head.messages,
-            held=held,
+            held=stopped,
+            holds=[each.body() for each in concerning(await held(engine.store), saga_id)],
             scopes=[each.scope for each in now],
             questions=views.questions_of(read.body, waiting_messages=head.messages),
         )
@@ -121,7 +123,9 @@ class Pages(Handling):
     async def workers(self, request: Request) -> Response:
         """Workers and tools."""
         frame, engine, _ = await self.whole_frame(request)
-        return self.answer(request, workers_page(frame, await views.overview(engine), await views.tools(engine)))
+        holds = [each.body() for each in await held(engine.store)]
+        page = workers_page(frame, await views.overview(engine), await views.tools(engine), holds)
+        return self.answer(request, page)
 
     async def templates(self, request: Request) -> Response:
         """Templates and schedules."""
@@ -193,10 +197,10 @@ class Pages(Handling):
     async def stop(self, request: Request) -> Response:
         """What is held."""
         frame, engine, _ = await self.whole_frame(request)
-        held = [each._asdict() for each in await stops(engine.store)]
+        now = [each._asdict() for each in await stops(engine.store)]
         given = request.query_params
         saga, tool = given.get("saga", "")[:128], given.get("tool", "")[:200]
-        return self.answer(request, stop_page(frame, held, list(engine.tools.names()), saga=saga, tool=tool))
+        return self.answer(request, stop_page(frame, now, list(engine.tools.names()), saga=saga, tool=tool))
 
     def routes(self) -> list[BaseRoute]:
         """The routes of all pages."""

@@ -60,6 +60,7 @@ class Saga:
     owner: str = ""
     unread: int = 0
     held: Sequence[str] = ()
+    holds: Sequence[Mapping[str, Any]] = ()
     scopes: Sequence[str] = ()
     questions: Sequence[Mapping[str, Any]] = field(default=())
 
@@ -159,6 +160,15 @@ def _hold(frame: Frame, saga_id: str, *, held: bool) -> Html:
     return tag("a", {"href": address, "class": "button"}, words("stop.on" if held else "saga.hold"))
 
 
+def _held(words: Words, hold: Mapping[str, Any], saga_id: str) -> list[Part]:
+    """A resource that the saga holds, or waits for."""
+    since = next((each["since_ms"] for each in hold["waiting"] if each["saga_id"] == saga_id), None)
+    said = "saga.holds" if since is None else "saga.waits-for"
+    shown = words(said, resource=str(hold["resource"])[:200], saga=hold["saga_id"], n=len(hold["waiting"]))
+    overdue = tag("span", {"class": "chip"}, words("holds.overdue")) if hold["overdue"] else None
+    return [shown, " ", moment(hold["since_ms"] if since is None else since), " ", overdue]
+
+
 def _notices(frame: Frame, saga: Saga) -> list[Html]:
     words, body = frame.words, saga.body
     found = []
@@ -174,6 +184,9 @@ def _notices(frame: Frame, saga: Saga) -> list[Html]:
         found.append(tag("div", {"class": "said error", "id": "why"}, parts))
     if saga.held and body["status"] not in SAGA_FINAL:
         found.append(tag("div", {"class": "said warn", "id": "held"}, words("saga.held", by=", ".join(saga.held))))
+    if saga.holds:
+        lines = [tag("li", None, _held(words, each, str(body["saga_id"]))) for each in saga.holds[:20]]
+        found.append(tag("div", {"class": "said", "id": "holds"}, tag("ul", {"class": "plain-list"}, lines)))
     if saga.unread:
         found.append(tag("div", {"class": "said", "id": "unread"}, words("saga.unread", n=saga.unread)))
     return found

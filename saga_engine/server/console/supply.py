@@ -17,8 +17,13 @@ _MOST: Final = 500
 _OVERDUE_MS: Final = 60_000
 
 
-def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> Html:
-    """The queue, the workers, and the tools with their breakers."""
+def workers_page(
+    frame: Frame,
+    overview: Mapping[str, Any],
+    tools: Sequence[Mapping[str, Any]],
+    holds: Sequence[Mapping[str, Any]] = (),
+) -> Html:
+    """The queue, the workers, what sagas hold, and the tools with their breakers."""
     words, queue = frame.words, overview["queue"]
     oldest = queue["oldest_wait_ms"]
     numbers: list[tuple[str, Part]] = [
@@ -41,9 +46,51 @@ def workers_page(frame: Frame, overview: Mapping[str, Any], tools: Sequence[Mapp
         tag("dl", {"class": "tiles", "id": "load"}, tiles),
         _differing(frame, overview["differing"]),
         _workers(frame, overview["workers"], waiting=queue["queued"]),
+        _holds(frame, holds),
         _tools(frame, tools),
         live="/v1/stream",
     )
+
+
+def _holds(frame: Frame, holds: Sequence[Mapping[str, Any]]) -> Html | None:
+    """What sagas hold, and who waits for it; nothing if none does."""
+    if not holds:
+        return None
+    words = frame.words
+    names = ("resource", "saga", "since", "waiting")
+    heads = [tag("th", {"scope": "col"}, words(f"holds.{name}")) for name in names]
+    rows = []
+    for each in holds[:_MOST]:
+        overdue = tag("span", {"class": "chip"}, words("holds.overdue")) if each["overdue"] else None
+        waiting = [(_saga_link(one["saga_id"]), " ") for one in each["waiting"]]
+        cells: list[Part] = [_saga_link(each["saga_id"]), moment(each["since_ms"]), waiting or "–"]
+        key = tag("code", {"title": str(each["resource"])[:200]}, str(each["resource"])[:80])
+        rows.append(
+            tag(
+                "tr",
+                {"data-row": f"{each['resource']} {each['saga_id']}"[:400]},
+                tag("td", None, key, " ", overdue),
+                [tag("td", _named(words(f"holds.{name}")), cell) for name, cell in zip(names[1:], cells, strict=True)],
+            )
+        )
+    table = tag(
+        "table",
+        {"class": "rows"},
+        tag("caption", {"class": "hidden"}, words("holds.title")),
+        tag("thead", None, tag("tr", None, heads)),
+        tag("tbody", None, rows),
+    )
+    return tag(
+        "section",
+        {"class": "card", "id": "holds"},
+        tag("h2", None, words("holds.title")),
+        tag("p", {"class": "why"}, words("holds.why")),
+        table,
+    )
+
+
+def _saga_link(saga_id: Any) -> Html:
+    return tag("a", {"href": saga_address(str(saga_id))}, str(saga_id)[:128])
 
 
 def _named(head: str) -> dict[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from saga_engine.api.holds import held, release
 from saga_engine.api.stops import go, stop, stops
+from saga_engine.errors import SettingInvalid
 from saga_engine.execution.stops import scope_of
 from saga_engine.plan.ask import MAX_TO_CHARS
 from saga_engine.server import views
@@ -36,6 +38,24 @@ async def list_stops(incoming: Incoming) -> Answer:
     return Answer({"stops": [each._asdict() for each in await stops(incoming.engine.store)]})
 
 
+async def list_holds(incoming: Incoming) -> Answer:
+    """What sagas hold."""
+    return Answer({"holds": [each.body() for each in await held(incoming.engine.store)]})
+
+
+async def release_hold(incoming: Incoming) -> Answer:
+    """Take a resource, or all that a saga holds, away from it."""
+    body, store = incoming.body, incoming.engine.store
+    saga_id, resource = body.get("saga_id"), body.get("resource")
+    try:
+        found = await release(store, saga_id=saga_id, resource=resource)
+    except SettingInvalid:
+        if not incoming.key.repeated:  # else the same request has done it
+            raise
+        found = []
+    return Answer({"holds": [each.body() for each in found]})
+
+
 async def stop_calls(incoming: Incoming) -> Answer:
     """Stop forward calls."""
     body = incoming.body
@@ -65,6 +85,7 @@ async def lift(incoming: Incoming) -> Answer:
 
 _SCOPE: Final[dict[str, Any]] = {"tool": {"type": "string", "minLength": 1, "maxLength": 200}, "saga_id": ID}
 _TO: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": MAX_TO_CHARS}
+_RESOURCE: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 1000}
 _ONE_AT_MOST: Final[dict[str, Any]] = {"not": {"required": ["tool", "saga_id"]}}
 OPERATIONS: Final = [
     Operation(
@@ -105,6 +126,29 @@ OPERATIONS: Final = [
         scope="read",
         handle=list_stops,
         answers={200: is_a("Stops", "Stops.")},
+    ),
+    Operation(
+        name="listHolds",
+        method="GET",
+        path="/v1/holds",
+        summary="List the resources that sagas hold",
+        about="By whom, since when, and who waits for them.",
+        scope="read",
+        handle=list_holds,
+        answers={200: is_a("Holds", "Holds, the longest first.")},
+    ),
+    Operation(
+        name="releaseHold",
+        method="POST",
+        path="/v1/release",
+        summary="Take a resource away from the saga that holds it, or all that a saga holds",
+        about="Others may have it at once. The saga goes on; its later undos of tools with `before` look for drift.",
+        scope="admin",
+        handle=release_hold,
+        body=made_of({"resource": _RESOURCE, "saga_id": ID}),
+        rules={"oneOf": [{"required": ["resource"]}, {"required": ["saga_id"]}]},
+        answers={200: is_a("Holds", "What was taken away.")},
+        refusals=(422,),
     ),
     Operation(
         name="stopCalls",
