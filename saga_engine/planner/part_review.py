@@ -17,6 +17,7 @@ from saga_engine.plan.notices import names_hearer, notice_kind
 from saga_engine.plan.preview import brief
 from saga_engine.plan.values import cut
 from saga_engine.planner.compute_samples import computed_samples
+from saga_engine.planner.review_words import ENGLISH, joined, said
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan, CompiledStep
@@ -54,19 +55,19 @@ def part_facts(plan: Plan, compiled: CompiledPlan) -> dict[str, Any]:
 def in_words(raw: Any) -> str:
     """A condition as it is read: ``order.total > 100 and (answer is yes or …)``."""
     if isinstance(raw, list):
-        return " and ".join(in_words(each) for each in raw)
+        return joined("joined.and", *map(in_words, raw))
     if not isinstance(raw, Mapping):
         return cut(raw, 80)
     if "not" in raw:
-        return f"not ({in_words(raw['not'])})"
-    for name, word in (("any", " or "), ("all", " and ")):
+        return said("not", condition=in_words(raw["not"]))
+    for name, word in (("any", "joined.or"), ("all", "joined.and")):
         if isinstance(raw.get(name), list):
-            return f"({word.join(in_words(each) for each in raw[name])})"
+            return said("group", condition=joined(word, *map(in_words, raw[name])))
     value, op = value_in_words(raw.get("value")), str(raw.get("op"))
     if op in {"exists", "absent"}:
-        return f"{value} {'has a value' if op == 'exists' else 'has no value'}"
-    words = {"==": "is", "!=": "is not", "in": "is one of", "not-in": "is none of", "matches": "is like"}
-    return f"{value} {words.get(op, op)} {value_in_words(raw.get('to'))}"
+        return said(op, value=value)
+    to = value_in_words(raw.get("to"))
+    return said(f"compare.{op}", value=value, to=to) if f"compare.{op}" in ENGLISH else f"{value} {op} {to}"
 
 
 def value_in_words(value: Any) -> str:
@@ -87,9 +88,9 @@ def _calls(step: Step) -> Iterator[dict[str, Any]]:
         told: dict[str, Any] = {"step_id": step.step_id, "tool": each.tool or step.tool, "instead_of": step.tool}
         told["params"] = params if each.params is None else dict(each.params)
         if each.cached_s is not None:
-            told["how"] = f"its last result counts, if it is at most {each.cached_s:g} s old"
+            told["how"] = said("fallback.cached", seconds=f"{each.cached_s:g}")
         elif each.queue_s is not None:
-            told["how"] = f"it is tried again every {each.queue_s:g} s"
+            told["how"] = said("fallback.queued", seconds=f"{each.queue_s:g}")
         yield told
 
 
@@ -118,22 +119,22 @@ def _asked(plan: Plan, compiled: CompiledPlan, step: Step) -> dict[str, Any]:
 
 def _without_answer(step: Step, then: Any, seconds: Any) -> str:
     if seconds is None:
-        return "the saga waits as long as it takes"
-    after = f"after {seconds} s" if isinstance(seconds, str) else f"after {seconds:g} s"
+        return said("endless")
+    seconds = seconds if isinstance(seconds, str) else f"{seconds:g}"
     if then == "fail":
-        return f"{after} step {step.key} fails, and everything is undone"
+        return said("expired.fails", seconds=seconds, step=step.key)
     if then == "continue":
-        return f"{after} the saga goes on without it"
-    return f"{after} {cut(then.value, 120)} counts"
+        return said("expired.continues", seconds=seconds)
+    return said("expired.value", seconds=seconds, value=cut(then.value, 120))
 
 
 def _follows(plan: Plan, step: Step, output: Any) -> str:
     runs, skipped, fails = decided(plan, step.key, output)
     if fails:
-        return "the step fails, and everything is undone"
-    said = [f"runs {', '.join(runs)}"] if runs else []
-    said += [f"skips {', '.join(skipped)}"] if skipped else []
-    return "; ".join(said) or "as the steps that bind it say"
+        return said("follows.fails")
+    follows: list[str] = [said("follows.runs", steps=", ".join(runs))] if runs else []
+    follows += [said("follows.skips", steps=", ".join(skipped))] if skipped else []
+    return joined("joined.then", *follows) if follows else said("follows.binding")
 
 
 def _regardless(compiled: CompiledPlan, step: Step) -> list[str]:
@@ -173,8 +174,10 @@ def _waited(step: Step) -> dict[str, Any]:
     assert wait is not None
     several = wait.first or wait.all_of
     events = several if several is not None else (wait,)
-    told["events"] = [{"event": each.event, "key": "this saga" if each.key is None else each.key} for each in events]
-    told["ends_with"] = "the first of them" if wait.first else "all of them" if wait.all_of else "the event"
+    told["events"] = [
+        {"event": each.event, "key": said("event.saga") if each.key is None else each.key} for each in events
+    ]
+    told["ends_with"] = said("end.first" if wait.first else "end.all" if wait.all_of else "end.event")
     told["timeout_s"] = wait.timeout_s
     told["without_event"] = _without_answer(step, wait.on_timeout, wait.timeout_s)
     if wait.on_late is not None:

@@ -11,6 +11,7 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.notices import notice_kind
 from saga_engine.plan.values import json_path
 from saga_engine.planner.part_review import part_facts
+from saga_engine.planner.review_words import Said, said
 
 if TYPE_CHECKING:
     from saga_engine.analysis.simulation import Rehearsal
@@ -64,8 +65,15 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
         "late": late,
         "approvals": approvals,
         **part_facts(plan, compiled),
-        "simulation": {"summary": simulated.summary(), "left": simulated.count("left")},
+        "simulation": {"summary": _summary(simulated), "left": simulated.count("left")},
     }
+
+
+def _summary(simulated: Rehearsal) -> Said:
+    counts = {name: simulated.count(name) for name in ("clean", "asks", "left")}
+    key, points = "simulated.part" if simulated.left_out else "simulated", len(simulated.scenarios)
+    more = {"left_out": simulated.left_out} if simulated.left_out else {}
+    return said(key, text=simulated.summary(), points=points, **counts, **more)
 
 
 def _undos(told: dict[str, Any], rollback: CompiledRollback) -> list[dict[str, Any]]:

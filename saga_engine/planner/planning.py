@@ -25,6 +25,7 @@ from saga_engine.planner.plan_reads import PlanReads, ReadCall
 from saga_engine.planner.plan_review import improvable, left_behind, plan_changes, rehearsal_of, review_facts
 from saga_engine.planner.repair_loop import Progress, Rounds, Terms
 from saga_engine.planner.review import review_compensation
+from saga_engine.planner.review_words import as_texts
 from saga_engine.planner.selection import Chosen, SelectTools, choose_tools
 from saga_engine.planner.settings import PlannerSettings, allowed_features, planner_settings
 from saga_engine.ports import CompensationRequest, Planner, PlannerRequest, PlannerUsage, PlanRequest, ReplanRequest
@@ -112,7 +113,7 @@ class PlannedPlan:
             "budget": dict(self.budget),
             "notes": list(self.notes),
             "transcript": [dict(entry) for entry in self.transcript],
-            "review": dict(self.review),
+            "review": as_texts(self.review),
             "changes": None if self.changes is None else dict(self.changes),
             "reads": [dict(made) for made in self.reads],
             "assumptions": list(self.assumptions),

@@ -146,7 +146,7 @@ def _planned(frame: Frame, asking: Asking) -> list[Part]:
     words, planned = frame.words, asking.planned
     assert planned is not None
     told = planned.to_dict()
-    rows = review_rows(told, calls=True)
+    rows = review_rows({**told, "review": planned.review}, calls=True)
     notes = [tag("li", None, str(each)[:1000]) for each in planned.notes[:20]]
     review = tag(
         "section",
@@ -173,7 +173,7 @@ def _review(frame: Frame, rows: Sequence[Row]) -> Html:
             {"class": "final" if row.what in ("final", "late", "at the end") else None},
             tag("td", None, tag("b", None, row.step[:80])),
             tag("td", None, words.known("review", row.what)),
-            tag("td", None, row.text[:_TEXT_CHARS]),
+            tag("td", None, words.said(row.text)[:_TEXT_CHARS]),
         )
         for row in rows[:_ROWS]
     ]

@@ -8,6 +8,7 @@ from typing import Any, Final
 from saga_engine.server.console.drawing import Node, graph_svg
 from saga_engine.server.console.frame import Frame, form, page
 from saga_engine.server.console.html import Html, Part, tag
+from saga_engine.server.console.words import Words
 
 #: The most steps of the matrix, and problems on the page.
 _ROWS: Final = 60
@@ -197,13 +198,21 @@ def _cell(frame: Frame, scenario: Mapping[str, Any] | None) -> Html:
         return tag("td", {"class": "cell none"}, tag("span", {"class": "hidden"}, "–"))
     verdict = str(scenario["verdict"])
     words = frame.words
-    title = f"{scenario['what']} → {words.known('status', str(scenario['status']))}"
+    title = f"{_happens(words, scenario)} → {words.known('status', str(scenario['status']))}"
     return tag(
         "td",
         {"class": f"cell {verdict}", "title": title},
         tag("span", {"aria-hidden": "true"}, _SIGNS.get(verdict, "")),
         tag("span", {"class": "hidden"}, words.known("verdict", verdict)),
     )
+
+
+def _happens(words: Words, scenario: Mapping[str, Any]) -> str:
+    """What is simulated: the engine's English sentence, in another language the words of the matrix."""
+    if words.language == "en":
+        return str(scenario["what"])
+    lane = words("lane.undo" if scenario["direction"] == "compensate" else "lane.forward")
+    return f"{lane} · {words.known('fault', str(scenario['fault']))}"
 
 
 def _scenario(frame: Frame, each: Mapping[str, Any]) -> Html:
@@ -221,7 +230,7 @@ def _scenario(frame: Frame, each: Mapping[str, Any]) -> Html:
         " ",
         where,
         " ",
-        str(each["what"]),
+        _happens(words, each),
         " → ",
         words.known("status", str(each["status"])),
         tag("span", {"class": "quiet"}, " ", words("matrix.stands"), " ", standing),

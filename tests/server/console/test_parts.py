@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import saga_engine.server.console as room
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
+from saga_engine.planner.review_words import joined, said
 from saga_engine.server.console.html import local_path, tag, text
 from saga_engine.server.console.timeline import Row, Span, axis_of, timeline
-from saga_engine.server.console.words import LANGUAGES, Words, language_of
+from saga_engine.server.console.words import LANGUAGES, SENTENCES, Words, language_of
 
 FOLDER = Path(room.__file__).parent
 
@@ -104,6 +105,29 @@ def test_the_catalogues_have_the_same_keys_with_the_same_values():
         assert places[0] == places[1] or key == "plan.placeholder", key
         assert english[key].strip(), key
         assert chinese[key].strip(), key
+
+
+def test_the_sentences_of_a_review_are_there_in_each_language():
+    """Each sentence is said in Chinese, with no value that the English one lacks; what stands in it is said as well."""
+    english, chinese = SENTENCES["en"], SENTENCES["zh"]
+    assert english.keys() == chinese.keys()
+    for key in english:
+        places = [
+            {name for _, name, _, _ in string.Formatter().parse(each[key]) if name} for each in (english, chinese)
+        ]
+        assert places[1] <= places[0], key
+        assert (
+            key.startswith("joined")
+            or re.search(r"[\u4e00-\u9fff]", chinese[key])
+            or not re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", english[key]))
+        ), key
+    follows = joined("joined.then", said("follows.runs", steps="pay"), said("follows.skips", steps="mail"))
+    sentence = said("answered", option="yes", follows=follows)
+    assert (Words("en").said(sentence), Words("zh").said(sentence)) == (
+        "yes: runs pay; skips mail",
+        "yes：执行 pay；跳过 mail",
+    )
+    assert Words("zh").said("what a tool's owner wrote") == "what a tool's owner wrote"
 
 
 def test_every_word_that_a_page_asks_for_is_in_the_catalogues():

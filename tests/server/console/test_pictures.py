@@ -32,8 +32,8 @@ PICTURES = {
     "graph": ("/ui/sagas/group-tour?view=graph", "en-US", "dark", (1200, 860)),
     "cancel": ("/ui/sagas/group-tour/cancel", "en-US", "light", (1200, 480)),
     "matrix": ("/ui/plan", "en-US", "light", (1200, 1330)),
-    "goal": ("/ui/goal", "en-US", "light", (1200, 1680)),
-    "goal-zh": ("/ui/goal", "zh-CN", "dark", (1200, 1680)),
+    "goal": ("/ui/goal", "en-US", "light", (1200, 1720)),
+    "goal-zh": ("/ui/goal", "zh-CN", "dark", (1200, 1720)),
     "questions-phone": ("/ui/questions", "zh-CN", "light", PHONE),
 }
 #: What differs from one time to the next: times, durations, made-up ids, and the lanes, whose spans are as long as calls.
