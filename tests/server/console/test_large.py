@@ -9,8 +9,9 @@ import pytest
 from playwright.async_api import Page, expect
 
 from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
+from saga_engine.server.demo import trip
 from tests.server.console.browsing import browsing
-from tests.server.console.gallery import OPEN
+from tests.server.console.gallery import OPEN, gallery
 from tests.server.harness import serving
 from tests.support.servers import GIVE_UP_S
 
@@ -100,3 +101,17 @@ async def test_a_saga_of_20000_records_is_read_once_and_its_pages_are_short(tmp_
             assert [start for start in begun if start >= length]
             pages = [start for start in begun if 0 < start < length]
             assert len(pages) == len(set(pages))
+
+
+async def test_twenty_sagas_stand_on_one_screen():
+    """Each has its row, with tags and goal; the bar of what is done to the chosen ones covers none of them."""
+    seen = """rows => rows.filter((row) => row.getBoundingClientRect().bottom <= Math.min(innerHeight,
+      document.querySelector('#chosen').getBoundingClientRect().top)).length"""
+    async with gallery() as (server, engine), browsing() as browser:
+        for number in range(12):
+            await engine.submit(trip("Grand Plaza"), saga_id=f"more-{number}", detach=True)
+        page = await browser.new_page(locale="en-US", viewport={"width": 1200, "height": 800})
+        await page.goto(f"{server.url}/ui/sagas")
+        rows = page.locator("main tbody tr")
+        assert await rows.count() >= 25
+        assert await rows.evaluate_all(seen) >= 20
