@@ -338,6 +338,19 @@ async def unread(way: str, folder: Path) -> None:
     assert "expect_unread" in told or "expect-unread" in told
 
 
+@promise("what another saga holds is not written")
+async def held_by_another(way: str, folder: Path) -> None:
+    """Until that has ended, the call is not made, and the caller learns who is in the way."""
+    (folder / "saga.toml").write_text('[limits]\nguard_wait_s = 0.5\n\n[tools.pay]\nresource = "till"\nhold = "saga"\n')
+    async with opened() as engine:
+        async with engine.session("first") as session:
+            await session.call("pay", **PARAMS)
+            told = await asyncio.wait_for(tried(way, engine, PARAMS), 60)
+            assert len(paid()) == 1
+        assert "resource_held" in told or "first" in told
+        assert (await engine.show("first")).status == "COMPLETED"
+
+
 _COSTS = "[agents.costs]\npay = { usd = 1.0 }\n"
 
 
