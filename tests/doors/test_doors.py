@@ -50,6 +50,8 @@ WITHOUT = {
     ("the calls of a day cost no more than the tenant's budget", TEMPORAL): (
         "a tenant is a namespace of a store's sagas"
     ),
+    ("what another saga holds is not written", "CLI"): _OWN_STORE,
+    ("what another saga holds is not written", TEMPORAL): "a tool whose resource a saga holds is refused by name",
     (
         "what nobody has read is not overwritten",
         TEMPORAL,
