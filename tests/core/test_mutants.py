@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from saga_engine.errors import JournalUnreadable
+from tests import tiers
 from tests.core.ahead_mutants import AHEAD_MUTANTS
 from tests.core.ahead_simulation import AheadSimulation
 from tests.core.ask_simulation import AskSimulation
@@ -175,10 +176,11 @@ def test_the_simulation_of_lying_undos_catches(name: str, monkeypatch: pytest.Mo
     assert hunt(name, LyingImages) is not None, f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize("kind", HUNTS, ids=lambda kind: kind.__name__)
 def test_what_the_simulation_catches_are_the_mutants(kind: type[Simulation]) -> None:
     """In the sagas that catch the mutants, and in as many others, the engine as it is breaks no law."""
-    seeds = {*KNOWN[kind.__name__].values(), *range(30)}
+    seeds = {*KNOWN[kind.__name__].values(), *range(tiers.examples(30))}
     assert {seed: law for seed in seeds if (law := broken_law(kind, seed))} == {}
 
 

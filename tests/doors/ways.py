@@ -25,7 +25,7 @@ from saga_engine.gateway.server import Gateway
 from saga_engine.gateway.work import Work
 from tests.server.harness import serving
 from tests.support.children import until
-from tests.support.forker import run_python
+from tests.support.forker import READ_AT_START, run_python
 
 #: The saga that is forked; it waits for an operator itself.
 FORKED = "old"
@@ -152,7 +152,9 @@ async def _cli(_: Coordinator, params: Mapping[str, Any]) -> str:
     tools = Path(__file__).with_name("shop.py")
     command = ("-m", "saga_engine", "submit", "-", "--tools", str(tools), "--json")
     text = json.dumps(plan(step(params)))
-    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "SAGA_STORE": "memory://", "CARD": "4000-hush"}
+    env = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_START)}
+    env |= {"PYTHONPATH": str(Path(__file__).parents[2]), "NO_COLOR": "1"}  # as the forker has them
+    env |= {"SAGA_STORE": "memory://", "CARD": "4000-hush"}
     ran = await asyncio.to_thread(run_python, *command, cwd=Path(os.getcwd()), env=env, stdin=text, timeout_s=120)  # noqa: PTH109
     return "".join(str(part) for part in ran)
 
