@@ -4,7 +4,8 @@ A mutation is seen at the desk if a test that ``make test`` runs fails under it.
 first:
 
 1. The test that is named for the mutation. ``tests/promises`` proves that it fails, so if ``make test`` runs it (with
-   the cases that the row means), nothing has to be run again, but for a property, of which the desk tries fewer examples.
+   the cases that the row means), nothing has to be run again, but for a property, of which the desk tries fewer examples,
+   and for what plays seeds or kills at some points.
    For an engine that is broken on purpose this is the hunt of ``tests/core/test_mutants.py``.
 2. Else the tests of the desk near the change, in a copy of the tree, until the first one fails: those of the rooms that
    are changed, then the simulation and the scenarios, then the file of the named test.
@@ -30,6 +31,7 @@ import pytest
 from _pytest.mark.expression import Expression
 from hypothesis import is_hypothesis_test
 
+from tests import tiers
 from tests.core.hunts import HUNTS
 from tests.promises.breaking import SUITES, Copy, Mutation, environment
 from tests.promises.mutations import MUTATIONS
@@ -58,7 +60,11 @@ class _Desk:
         """Note the tests that are left."""
         left = [item for item in session.items if not any(item.iter_markers("skip"))]
         self.nodes = [item.nodeid for item in left]
-        self.properties = {item.nodeid for item in left if is_hypothesis_test(getattr(item, "obj", None))}
+        self.properties = {
+            item.nodeid
+            for item in left
+            if is_hypothesis_test(getattr(item, "obj", None)) or any(item.iter_markers(tiers.SEEDS))
+        }
 
 
 def desk(arguments: Sequence[str] = ()) -> list[str]:
