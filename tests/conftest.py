@@ -122,6 +122,27 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     gc.enable()
+    if hasattr(session.config, "workerinput"):
+        _tell_less(session.config)
+
+
+#: A set-up or an end of a test that takes longer is told of: ``--durations`` may show it.
+_TOLD_S = 0.5
+
+
+def _tell_less(config: pytest.Config) -> None:
+    """A worker tells its controller of each test once: two of three reports say that a set-up and an end were as ever."""
+    for told in config.hook.pytest_runtest_logreport.get_hookimpls():
+        if type(told.plugin).__name__ == "WorkerInteractor":
+            told.function = _unless_as_ever(told.function)
+
+
+def _unless_as_ever(tell: Callable[..., object]) -> Callable[..., object]:
+    def tell_less(report: pytest.TestReport) -> None:
+        if report.when == "call" or not report.passed or report.duration > _TOLD_S:
+            tell(report=report)
+
+    return tell_less
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -165,6 +165,7 @@ ELSEWHERE: Final = (
     Row("ground/test_windows.py", _READS_ALL),
     Row("guards/test_processes.py", _PROCESSES, "provably_dead"),
     Row("kill/test_cut_lines.py", _SAMPLE, "embedded-before-bare or embedded-after-keyed"),
+    Row("kill/test_expected.py", _SAMPLE, "left1 or left2"),
     Row("kill/test_failover.py", _CLUSTERS),
     Row("kill/test_fence.py", "every order of two owners", "not every_order"),
     Row("kill/test_forks.py", _ONE_PLAN, "not killed_anywhere and not many_processes"),
