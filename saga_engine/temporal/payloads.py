@@ -22,7 +22,7 @@ from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Call
 
 #: The fields of a call that stay where it is made: functions.
-_LOCAL: Final = frozenset({"permit", "waits"})
+_LOCAL: Final = frozenset({"permit", "waits", "standing"})
 #: The names by which Temporal knows the workflow and its activities.
 WORKFLOW: Final = "Saga"
 CALL: Final = "saga_call"
