@@ -10,7 +10,8 @@ the file. Marks that need a program of the system (``OF_THE_SYSTEM``) are for CI
 ``SYSTEM_AT_DESK``, whose tests are skipped where the program is missing.
 
 A property of hypothesis (``PROPERTY``) is tried with a quarter of its examples at the desk, and once more in the rest, with
-all of them: so ``examples`` gives the number where a test asks for its own. So is what plays fixed seeds (``SEEDS``).
+all of them: so ``examples`` gives the number where a test asks for its own. So is what plays fixed seeds (``SEEDS``), and
+what kills at each point of a run: at the desk at the first points and at some of the others (``kill/points.py``).
 
 ``python -m tests.tiers --write`` writes the table of ``tests/README.md``.
 """
@@ -155,7 +156,7 @@ ELSEWHERE: Final = (
     Row("ground/test_lock.py", _BUILD),
     Row("ground/test_makefile.py", _BUILD),
     Row("ground/test_memory_folder.py", _PROCESSES),
-    Row("ground/test_reading.py", _READS_ALL, "not longer"),
+    Row("ground/test_reading.py", _READS_ALL),
     Row("ground/test_release.py", _BUILD),
     Row("ground/test_scale.py", "sagas by the thousand"),
     Row("ground/test_score.py", _PROCESSES),
@@ -163,13 +164,14 @@ ELSEWHERE: Final = (
     Row("ground/test_tiers.py", "collects all tests of the desk", "not guarantee"),
     Row("ground/test_wheel.py", _BUILD),
     Row("ground/test_windows.py", _READS_ALL),
+    Row("guards/test_hold_processes.py", _PROCESSES, "not random_sagas"),
     Row("guards/test_processes.py", _PROCESSES, "provably_dead"),
     Row("kill/test_cut_lines.py", _SAMPLE, "embedded-before-bare or embedded-after-keyed"),
     Row("kill/test_expected.py", _SAMPLE, "left1 or left2"),
     Row("kill/test_failover.py", _CLUSTERS),
     Row("kill/test_fence.py", "every order of two owners", "not every_order"),
     Row("kill/test_forks.py", _ONE_PLAN, "not killed_anywhere and not many_processes"),
-    Row("kill/test_gateway.py", _FOREIGN, "memory"),
+    Row("kill/test_gateway.py", _FOREIGN),
     Row("kill/test_growing.py", _ONE_PLAN),
     Row("kill/test_guards.py", _ONE_PLAN, "not killed_anywhere and not killed_again and not second_saga"),
     Row("kill/test_http.py", _ONE_PLAN),
@@ -182,6 +184,7 @@ ELSEWHERE: Final = (
     Row("kill/test_sessions.py", _ONE_PLAN, "not killed_anywhere and not killed_again or kept-keyed or well-bare"),
     Row("kill/test_several_events.py", _ONE_PLAN, "embedded-false or catches"),
     Row("kill/test_told.py", _ONE_PLAN, "not begins_although or undo"),
+    Row("kill/test_trials.py", _ONE_PLAN, "not only_the_first or undo"),
     Row("kill/test_versions.py", "imports an older version beside this one"),
     Row("kill/test_workers.py", _ONE_PLAN, "not killed_anywhere or embedded"),
     Row("llm", "needs a model that is compiled first"),
@@ -192,7 +195,7 @@ ELSEWHERE: Final = (
     Row("mcp/test_published_servers.py", _FOREIGN),
     Row("plan/test_checks.py", "the largest plans", "not largest"),
     Row("plan/test_loading.py", _PROCESSES, "not costs_no_memory or small or deep or large"),
-    Row("planner/test_eval_parts.py", "starts the server of another process for each world", "not parts-ticket-"),
+    Row("planner/test_eval_parts.py", "starts a server for each world", "not parts-ticket"),
     Row("planner/test_evals.py", "runs the program of the evaluation", "not wire"),
     Row("planner/test_example.py", _EXAMPLE),
     Row(
@@ -216,6 +219,7 @@ ELSEWHERE: Final = (
         "not whole_cost and not thousand and not glance and not spans",
     ),
     Row("runtime/test_resume_all.py", "hundreds of sagas", "not hundreds"),
+    Row("sagas/test_differing.py", _PROCESSES, "not doctor_and_top"),
     Row("sagas/test_hanging.py", _PROCESSES),
     Row("server/console/test_accessibility.py", _BROWSER),
     Row("server/console/test_browser.py", _BROWSER),
@@ -335,7 +339,7 @@ def page() -> str:
         f"marked `slow`. Cases that are marked {' or '.join(f'`{mark}`' for mark in OF_THE_SYSTEM)} need a program of",
         f"the system and run in CI only, but for those of {', '.join(f'`{name}`' for name in SYSTEM_AT_DESK)}.",
         "A property of hypothesis is tried with a quarter of its examples at the desk, and what plays seeds with a",
-        "quarter of them; in CI once more with all.",
+        "quarter of them; what kills at each point of a run kills at some of them. In CI once more with all.",
         "",
         "| room | `make quick` | `make test` | `make check` |",
         "|---|---|---|---|",
