@@ -113,10 +113,8 @@ class GuardedTools:
         self._kept = KeptResults(store, store if sagas is None else sagas, registry, self._chores)
         self._breakers = Breakers(store, self._breaker_names, self._chores, breaker_fresh_s)
         self._budgets = Budgets(store, clock, day_limit)
-        #: How many tools there were when it was last seen whether any has ``hold``, and whether so.
-        self._looked, self._holding = 0, False
         #: What the sagas hold for which this process makes calls.
-        self.holds = Holds(store, store if sagas is None else sagas, self._waiting, self._chores, kin, self._any_holds)
+        self.holds = Holds(store, store if sagas is None else sagas, self._waiting, self._chores, kin, registry)
         self._stops = Stops(store, self._waiting, stops_seen, stops_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 
@@ -261,11 +259,6 @@ class GuardedTools:
         await self._chores.finish(_CLOSE_S)
 
     # --- inside --------------------------------------------------------------------------------------------------
-
-    def _any_holds(self) -> bool:
-        if self._looked != len(self._registry):
-            self._looked, self._holding = len(self._registry), any(tool.hold for tool in self._registry)
-        return self._holding
 
     def _breaker_names(self) -> Sequence[str]:
         return [tool.name for tool in self._registry if tool.breaker is not None]

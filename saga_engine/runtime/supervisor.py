@@ -95,7 +95,7 @@ class Supervisor:
         bring_event: BringEvent,
         limits: Limits = NO_LIMITS,
         governed: Governed | None = None,
-        on_end: Callable[[str, State | None], Awaitable[None] | None] | None = None,
+        on_end: Callable[[str, State | None], Awaitable[None] | None] = lambda *_: None,
     ) -> None:
         self.clock = clock
         self.closing = False
@@ -359,7 +359,8 @@ class Supervisor:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
             took = await self._entrance.enter(saga, source)
             if isinstance(took, SagaResult):
-                await self._ends(saga_id, took.status, None)
+                if took.status in t.SAGA_FINAL and (work := self._on_end(saga_id, None)) is not None:
+                    await work
                 return took
             driver, first = took
             source = FromJournal()  # if it has to be taken over again
@@ -394,15 +395,13 @@ class Supervisor:
                 if driver.sleeps_until_ms:
                     return None
                 if self._is_done(saga, driver):
-                    await self._ends(saga_id, driver.state.status, driver.state)
+                    ended = driver.state.status in t.SAGA_FINAL
+                    if ended and (work := self._on_end(saga_id, driver.state)) is not None:
+                        await work
                     return SagaResult(driver.state)
                 if driver.stopping:
                     raise interrupted(saga_id)
                 # It had just returned to the queue when a caller started to wait for it.
-
-    async def _ends(self, saga_id: str, status: str, state: State | None) -> None:
-        if self._on_end is not None and status in t.SAGA_FINAL and (work := self._on_end(saga_id, state)) is not None:
-            await work
 
     def _is_done(self, saga: Running, driver: SagaDriver) -> bool:
         """Whether a saga that was driven needs nothing more of this process now."""

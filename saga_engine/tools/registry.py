@@ -43,6 +43,8 @@ class ToolRegistry(ModelTools):
         self._secrets: tuple[Allowed, ...] = ()
         #: The options of the files of settings are applied already.
         self.governed = False
+        #: Whether a saga may hold the resources of any tool.
+        self.holding = False
         self.max_output_bytes = MAX_OUTPUT_BYTES
         self.add(*sources)
 
@@ -107,6 +109,7 @@ class ToolRegistry(ModelTools):
         if self._secrets:
             specs = {n: replace(spec, secrets=secrets_of(n, *self._secrets)) for n, spec in specs.items()}
         self._specs = specs
+        self.holding = any(spec.hold for spec in specs.values())
         self._calls = {}
 
     def _refuse_bad_read(self, name: str, before: str) -> None:

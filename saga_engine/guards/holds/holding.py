@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from saga_engine.guards.waiting import Counts
     from saga_engine.ports import Call
     from saga_engine.tools.decorator import AnyTool
+    from saga_engine.tools.registry import ToolRegistry
 
 _log = logger_of("saga_engine.guards")
 
@@ -85,7 +86,7 @@ class Holds:
     """What the sagas of a process hold.
 
     ``sagas``: where the sagas in the way are looked up. ``kin``: what other sagas of a family say; None: each saga is
-    one. ``declared``: whether any tool here has ``hold``.
+    one. ``registry``: the tools of this process, some of which may have ``hold``.
     """
 
     def __init__(  # noqa: PLR0917
@@ -95,14 +96,14 @@ class Holds:
         waiting: Waiting,
         chores: Chores,
         kin: Kin | None,
-        declared: Callable[[], bool],
+        registry: ToolRegistry,
     ) -> None:
         self.store = store
         self.waiting = waiting
         self.families = Families(kin)
         self._sagas = sagas
         self._chores = chores
-        self._declared = declared
+        self._registry = registry
         #: By the token: what waits here for it.
         self._turns: dict[str, set[Turn]] = {}
         #: By the saga that releases it and the token: of which family, and since when.
@@ -171,7 +172,7 @@ class Holds:
         ``others``: whether other processes may have taken something for it.
         """
         held = self._held.pop(saga_id, {})
-        if not held and not self._declared():
+        if not held and not self._registry.holding:
             return None
         complete = not others()
         return self._release(saga_id, held, complete=complete) if held or not complete else None
