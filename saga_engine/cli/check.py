@@ -42,7 +42,7 @@ def check(
     from saga_engine.cli.limits import limits_of
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.errors import PlanInvalid
-    from saga_engine.plan.compiler import check_plan, compile_plan
+    from saga_engine.plan.compiler import check_plan, checked_draft, compile_plan
     from saga_engine.plan.holding import held_over
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
@@ -71,7 +71,7 @@ def check(
             compiled = compile_plan(loaded, registry, input=values or None)
             asked = policy_warnings(settings, compiled)
             paths = {each.path for each in asked if each.code == "policy-asks"}
-            warnings += [*asked, *(held_over(loaded, registry, paths) if paths else ())]
+            warnings += [*asked, *(held_over(checked_draft(loaded, registry), paths) if paths else ())]
             warnings += runtime_tool_warnings(settings, compiled)
     except PlanInvalid as error:
         problems, unread = _without_templates(error.problems)

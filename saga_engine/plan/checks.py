@@ -63,7 +63,7 @@ def examine(made: Draft) -> None:
             if step.index in made.each:
                 check_each(made, step)
     check_pivot(made, acyclic=acyclic)
-    check_expected(made)
+    check_expected(made, 0, made.plan.steps)
     _check_children(made)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
@@ -97,6 +97,7 @@ def _examine_final(final: Draft, first: int) -> None:
             _check_inputs(final, step)
             if final.check_from == 0:
                 _check_secrets(final, step)
+    check_expected(final, first, final.plan.finally_, "finally")
     order_final(final, first)
 
 

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from saga_engine.errors import Problem
 from saga_engine.plan import graph
-from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from saga_engine.plan.compiled import CompiledStep
-    from saga_engine.plan.model import Plan
-    from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.plan.draft import Draft
 
 HELD: Final = "held-over-wait"
 
@@ -22,12 +20,12 @@ HELD: Final = "held-over-wait"
 _WAITS: Final = {"ask": "a person", "wait": "an event"}
 
 
-def held_over(plan: Plan, catalog: ToolCatalog, asked: Collection[str] | None = None) -> list[Problem]:
+def held_over(made: Draft, asked: Collection[str] | None = None) -> list[Problem]:
     """The steps that wait for people or events after one whose tool has ``hold``.
 
     ``asked``: the paths of steps for whose calls the policy asks an operator; then only these are looked for.
     """
-    steps = checked_draft(plan, catalog).steps
+    steps = made.steps
     holding: dict[int, CompiledStep] = {}
     found: list[Problem] = []
     for index in graph.sort([step.deps for step in steps]):

@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from saga_engine.errors import Problem
-from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.values import canonical, json_path
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledStep
-    from saga_engine.plan.model import Plan
-    from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.plan.draft import Draft
 
 #: The warning about a write that depends on a read, and that nothing keeps from overwriting what came in between.
 LOST_UPDATE: Final = "lost-update"
 
 
-def lost_updates(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
+def lost_updates(made: Draft) -> list[Problem]:
     """The writes whose params come from a read of the very value that they change, and that expect nothing of it."""
-    made = checked_draft(plan, catalog)
     found: list[Problem] = []
     for step in made.steps:
         read = step.before

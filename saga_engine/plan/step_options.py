@@ -6,6 +6,7 @@ And of operations that stand in params as they are: nothing evaluates them there
 from __future__ import annotations
 
 import re
+from collections import Counter
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,11 @@ from saga_engine.plan.redacted import check_redacted
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from saga_engine.plan.compiled import CompiledStep, Serving
     from saga_engine.plan.draft import Draft
+    from saga_engine.plan.model import Step
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolSpec
 
@@ -123,26 +125,24 @@ def _undeclared(spec: ToolSpec, path: Path, name: str, value: Any) -> bool:
 # --- what writes expect -----------------------------------------------------------------------------------------------
 
 
-def check_expected(made: Draft) -> None:
-    """A write that expects what was read needs a tool that says how it is read, and a step that reads it."""
-    known = {name for step in made.steps for call in step.servings() for name in (call.tool, _read_of(call))}
-    for step in made.steps[made.check_from :]:
-        written = made.plan.steps[step.index] if step.index < len(made.plan.steps) else None
-        path: Path = ("steps", step.index)
-        places: list[tuple[Path, Serving]] = [(path, step)]
-        places += [((*path, "fallback", at), each) for at, each in enumerate(step.fallbacks)]
-        if written is not None and written.expect is not None and step.builtin:
-            message = f"'expect' on a step that calls no tool: '{step.builtin}' changes no value"
-            made.problems.add("builtin-invalid", (*path, "expect"), message, "remove 'expect'")
-        elif written is not None and written.expect is not None:
-            for place, call in places:
-                if call.spec is not None and call.before is None:
-                    message = f"nothing reads the value before the call of {cut(call.tool, 80)}"
-                    hint = "declare the tool with before='the tool that reads it', or leave out 'expect'"
-                    made.problems.add("before-missing", (*place, "expect") if call is step else place, message, hint)
-        for place, call in places:
+def check_expected(made: Draft, first: int, written: Sequence[Step], at: str = "steps") -> None:
+    """A write that expects what was read needs a tool that says how it is read, and a step that reads it.
+
+    ``written`` are the steps from index ``first`` on, at ``at`` in the plan; those that were accepted before are not
+    checked again.
+    """
+    touched = Counter(name for step in made.steps for call in step.servings() for name in {call.tool, _read_of(call)})
+    for number, each in enumerate(written):
+        step, path = made.steps[first + number], (at, number)
+        if step.index < made.check_from:
+            continue
+        calls: list[tuple[Path, Serving]] = [(path, step)]
+        calls += [((*path, "fallback", way), fallback) for way, fallback in enumerate(step.fallbacks)]
+        if each.expect is not None:
+            _check_may_expect(made, step, calls)
+        for place, call in calls:
             read = call.before
-            if read is None or read.expect is None or not _first(made, call, known):
+            if read is None or read.expect is None or touched[read.tool] > 1:
                 continue
             message = (
                 f"{cut(call.tool, 80)} is called only if the value that {cut(read.tool, 80)} reads is what the saga "
@@ -152,13 +152,17 @@ def check_expected(made: Draft) -> None:
             made.problems.add("expect-unread", place, message, hint)
 
 
-def _first(made: Draft, call: Serving, known: set[str]) -> bool:
-    """Whether no other call of the plan reads the value, or writes it."""
-    assert call.before is not None
-    if call.before.tool not in known:
-        return True
-    others = (each for step in made.steps for each in step.servings() if each is not call)
-    return not any(call.before.tool in (each.tool, _read_of(each)) for each in others)
+def _check_may_expect(made: Draft, step: CompiledStep, calls: Sequence[tuple[Path, Serving]]) -> None:
+    """``expect`` is written on a step: each of its calls has a read."""
+    if step.builtin:
+        message = f"'expect' on a step that calls no tool: '{step.builtin}' changes no value"
+        made.problems.add("builtin-invalid", (*calls[0][0], "expect"), message, "remove 'expect'")
+        return
+    for place, call in calls:
+        if call.spec is not None and call.before is None:
+            message = f"nothing reads the value before the call of {cut(call.tool, 80)}"
+            hint = "declare the tool with before='the tool that reads it', or leave out 'expect'"
+            made.problems.add("before-missing", (*place, "expect") if call is step else place, message, hint)
 
 
 def _read_of(call: Serving) -> str:

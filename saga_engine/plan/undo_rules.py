@@ -41,9 +41,8 @@ _SHORT: Final = 2
 _WORDS: Final = frozenset({"reason", "note", "notes", "comment", "message", "memo", "description", "why", "text"})
 
 
-def undo_steps(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
+def undo_steps(made: Draft) -> list[Problem]:
     """The steps that call the undo of an earlier step, about what that returned: each is that undo, if all fits."""
-    made = checked_draft(plan, catalog)
     found: list[Problem] = []
     for step in made.steps:
         for other in made.steps[: step.index]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.guesses import undeclared
 from saga_engine.plan.holding import held_over
 from saga_engine.plan.lookalikes import lookalikes
@@ -21,6 +22,6 @@ def warnings_of(plan: Plan, catalog: ToolCatalog | None) -> list[Problem]:
     found = lookalikes(plan)
     if catalog is None:
         return found
-    found += undeclared(plan, catalog)
-    found += [*undo_findings(plan, catalog), *undo_steps(plan, catalog), *lost_updates(plan, catalog)]
-    return [*found, *held_over(plan, catalog)]
+    found += [*undeclared(plan, catalog), *undo_findings(plan, catalog)]
+    made = checked_draft(plan, catalog)
+    return [*found, *undo_steps(made), *lost_updates(made), *held_over(made)]

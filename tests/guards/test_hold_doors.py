@@ -10,6 +10,7 @@ from saga_engine import tool
 from saga_engine.analysis.trace import declared
 from saga_engine.api.requests import runnable_there
 from saga_engine.errors import RuntimeUnsupported
+from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.holding import held_over
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.warnings import warnings_of
@@ -49,10 +50,10 @@ def test_a_wait_for_people_while_something_is_held_is_warned_of() -> None:
     ]
     assert [each.path for each in found] == ["$.steps[1]"]
     free = [{"step_id": 1, "tool": "plain", "params": {}}, {**ASK, "depends_on": [1]}]
-    assert held_over(steps(*free), TOOLS) == []
+    assert held_over(checked_draft(steps(*free), TOOLS)) == []
     two = steps(held, {"step_id": 2, "tool": "plain", "params": {}, "depends_on": [1]})
-    assert held_over(two, TOOLS) == []
-    assert [each.path for each in held_over(two, TOOLS, {"$.steps[1]"})] == ["$.steps[1]"]
+    assert held_over(checked_draft(two, TOOLS)) == []
+    assert [each.path for each in held_over(checked_draft(two, TOOLS), {"$.steps[1]"})] == ["$.steps[1]"]
 
 
 def test_what_is_held_loses_no_update() -> None:

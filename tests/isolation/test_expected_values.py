@@ -519,6 +519,14 @@ async def test_a_plan_that_cannot_expect_is_refused(
     assert [problem.code for problem in coordinator.check({"steps": steps})] == found
 
 
+async def test_a_step_of_finally_that_cannot_expect_is_refused(coordinator: Coordinator) -> None:
+    """Like any other: nothing reads what its tool changes, or no step has read it."""
+    for name, code in (("blind", "before-missing"), ("set_too", "expect-unread")):
+        last = {"step_id": "last", "tool": name, "params": {"item": "tea", "price": 1}, "expect": "$before"}
+        found = coordinator.check({"steps": [{"step_id": 1, "tool": "others_write"}], "finally": [last]})
+        assert [(problem.code, problem.path.partition("[0]")[0]) for problem in found] == [(code, "$.finally")]
+
+
 def test_a_lost_update_is_warned_of(shop: Shop) -> None:
     """A write whose params come from a read of the same value, and which expects nothing of it."""
     registry = ToolRegistry(*shop.tools())
