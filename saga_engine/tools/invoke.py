@@ -34,7 +34,7 @@ from saga_engine.tools.outcomes import (
     timed_out,
 )
 from saga_engine.tools.schema_check import OutputCheck
-from saga_engine.tools.signature import KEY_PARAMETER
+from saga_engine.tools.signature import KEY_PARAMETER, parameters
 from saga_engine.tools.threads import Ended, Running, begin_in_thread
 from saga_engine.tools.timeouts import Alarm
 
@@ -66,6 +66,7 @@ class Caller:
         "_redaction",
         "_returned_rules",
         "_rules",
+        "_untold",
         "_wants_key",
         "_write",
         "invoke",
@@ -97,6 +98,8 @@ class Caller:
         self._context = signature.context
         self._wants_key = signature.wants_key
         self._coercions = signature.coercions
+        #: What an undo gets in place of what a write is told of the value: the engine has compared.
+        self._untold = {name: None for name in filled(tool.expect) if _is_required(tool, name)}
         self._bare = not (self._context or self._wants_key or self._coercions or filled(tool.expect))
         self.invoke: Invocation = self._call_async if is_async(self._fn) else self._call_sync
 
@@ -124,8 +127,7 @@ class Caller:
             )
         if self._wants_key:
             arguments[KEY_PARAMETER] = call.idempotency_key
-        if call.expected is not None:
-            arguments.update(_copied(dict(call.expected)))
+        arguments.update(self._untold if call.expected is None else _copied(dict(call.expected)))
         return arguments
 
     # --- outcomes ------------------------------------------------------------------------------------------------
@@ -320,6 +322,12 @@ def _left_of(call: Call) -> _Left | None:
     if left is None and call.undoes is not None:
         left = _LEFT.get(call.undoes[1])
     return left if left is not None and left.running.ended is None else None
+
+
+def _is_required(tool: Tool[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of this name, and no default for it."""
+    found = parameters(tool.function, tool.name).get(name)
+    return found is not None and found.kind is not found.VAR_KEYWORD and found.default is found.empty
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -436,6 +436,35 @@ async def test_the_other_side_is_told_what_was_read() -> None:
             )
 
 
+async def test_a_tool_that_is_its_own_undo_is_told_nothing_by_it() -> None:
+    """The engine has compared before the undo: what tells the other side what was read is null there."""
+    page = {"text": "a", "version": 1}
+    told: list[int | None] = []
+
+    @tool(effect="read")
+    async def get() -> dict:
+        return dict(page)
+
+    @tool(before=get, undo="put", expect={"version": "$before.version"})
+    async def put(text: str, version: int | None) -> dict:
+        told.append(version)
+        page.update(text=text, version=page["version"] + 1)
+        return {}
+
+    @tool
+    async def fail() -> None:
+        raise ToolError("no", retryable=False)
+
+    steps = [
+        {"step_id": 1, "tool": "get"},
+        {"step_id": 2, "tool": "put", "params": {"text": "b"}},
+        {"step_id": 3, "tool": "fail", "kind": "pivot"},
+    ]
+    async with Coordinator.open("memory://", [get, put, fail], durability="relaxed") as coordinator:
+        outcome = await coordinator.run({"steps": steps})
+    assert (outcome.status, page["text"], told) == ("COMPENSATED", "a", [1, None])
+
+
 @pytest.mark.parametrize("lose", ["before", "after"])
 async def test_a_refusal_of_a_repeat_is_no_refusal_of_the_call(lose: str) -> None:
     """A repeat is refused because the first attempt changed the version: the value tells that it happened."""
