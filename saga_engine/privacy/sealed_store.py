@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +31,10 @@ from saga_engine.ports import (
     PAGE_START,
     Ack,
     Acquired,
+    Apart,
     AppendReply,
     Begun,
-    DocumentStore,
     Entry,
-    EventStore,
-    GuardStore,
     Head,
     Held,
     PagePlace,
@@ -43,15 +42,16 @@ from saga_engine.ports import (
     Renewal,
     SearchPlace,
     Store,
-    ValueStore,
+    Taken,
+    Taking,
     WorkStore,
 )
 from saga_engine.ports.head import tombstone_of
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.privacy.cipher import DataKey, is_sealed_text, message_id, opened_records, place, unbased
 from saga_engine.privacy.keyring import Keyring, missing
-from saga_engine.privacy.sealed_verbs import SealedDocuments, SealedEvents, SealedGuards, SealedValues, SealedWork
 from saga_engine.privacy.store_key import FRESH_S, StoreKey, begun, refuse_retired, refuse_rolled_back, unlocked
+from saga_engine.privacy.wrapper import sealing
 
 _log = logger_of("saga_engine.privacy")
 
@@ -66,7 +66,7 @@ _CLEAR: Final = frozenset(
 _NO_TEXT: Final = b"{}"
 
 
-class SealedStore:
+class SealedStore(sealing(Store, Apart)):  # type: ignore[misc]
     """A ``Store`` that seals what it writes into ``inner`` and opens what it reads.
 
     Without a ``keyring`` it is the way in which a process without keys sees a sealed store: sagas that are not sealed
@@ -74,9 +74,9 @@ class SealedStore:
     """
 
     def __init__(self, inner: Store, keyring: Keyring | None) -> None:
-        self.inner = inner
+        super().__init__(inner, self)
+        self.inner: Store
         self.keyring = keyring
-        self.url = inner.url
         self._store_key: StoreKey | None = None
         #: The store's own wrapped key, and when it was read (monotonic).
         self.found = b""
@@ -85,9 +85,6 @@ class SealedStore:
         self._keys: dict[str, DataKey | None] = {}
         #: Keys of sagas that were created here lately: a repeat after a lost answer must write the same bytes.
         self._new: dict[str, DataKey] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
     # --- opening ---
 
@@ -440,25 +437,9 @@ class SealedStore:
             held = {self.shared.name("resource", name): tickets for name, tickets in held.items()}
         return self.inner.renew_blocking(owner, ttl_ms, limit_s, held)
 
-    def guard_store(self) -> GuardStore:
-        """The guards' memory, sealed."""
-        return SealedGuards(self.inner.guard_store(), self)
-
-    def event_store(self) -> EventStore:
-        """Events, sealed."""
-        return SealedEvents(self.inner.event_store(), self)
-
-    def value_store(self) -> ValueStore:
-        """Values of another runtime, sealed."""
-        return SealedValues(self.inner.value_store(), self)
-
-    def documents(self) -> DocumentStore:
-        """Documents, sealed."""
-        return SealedDocuments(self.inner.documents(), self)
-
-    def work(self) -> WorkStore:
-        """The queue; journals come opened."""
-        return SealedWork(self.inner.work(), self)
+    def part(self, port: type) -> Any:
+        """What seals this part of a store."""
+        return _part(port)
 
     # --- erasing ---
 
@@ -542,3 +523,34 @@ def _failed(error: SagaError) -> asyncio.Future[Ack]:
     found.set_exception(error)
     found.exception()  # a caller that needs it reads it; no caller has to
     return found
+
+
+class SealedWork(sealing(WorkStore)):  # type: ignore[misc]
+    """A ``WorkStore`` that opens the journals of the sagas that it takes."""
+
+    async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
+        """Acquire sagas. One whose journal cannot be opened comes without it: reading it says why."""
+        found: Taking = await self.inner.take(owner, nonce, limit, partitions)
+        if not found.sagas:
+            return found
+        return found._replace(sagas=await asyncio.gather(*map(self._opened, found.sagas)))
+
+    async def _opened(self, taken: Taken) -> Taken:
+        if taken.records is None:
+            return taken
+        try:
+            key = await self.sealer.key_of(taken.saga_id)
+            return taken._replace(records=opened_records(taken.saga_id, key, 0, taken.records))
+        except SagaError as error:
+            _log.debug("the journal of saga %s is read by itself: %s", taken.saga_id, error)
+            return taken._replace(records=None)
+
+    async def restore_terms(self, saga_id: str, terms: Sequence[str]) -> None:
+        """Add to the terms of a saga."""
+        sealed = (await self.sealer.key_of(saga_id)) is not None
+        await self.inner.restore_terms(saga_id, [self.sealer.term(text) for text in terms] if sealed else terms)
+
+
+@cache
+def _part(port: type) -> Any:
+    return SealedWork if port is WorkStore else sealing(port)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -73,6 +73,10 @@ class Sealer(Protocol):
 
     def term(self, text: str) -> str:
         """A search term as the store has it."""
+        ...
+
+    def part(self, port: type) -> Any:
+        """What seals this part of a store."""
         ...
 
 
