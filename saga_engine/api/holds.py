@@ -66,10 +66,15 @@ class Kindred:
 
     async def may_turn(self, saga_id: str) -> bool:
         """Whether a saga can be undone whole now."""
+        state = await self.state(saga_id)
+        return state is not None and may_turn(state)
+
+    async def state(self, saga_id: str) -> State | None:
+        """What has come of a saga; None: it does not exist (any more)."""
         try:
-            return may_turn(await folded_state(await read_records(self._store, saga_id), self._catalog))
+            return await folded_state(await read_records(self._store, saga_id), self._catalog)
         except SagaNotFound:
-            return False
+            return None
 
 
 def ended(guards: GuardedTools, saga_id: str, state: State | None) -> Awaitable[None] | None:

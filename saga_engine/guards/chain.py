@@ -19,11 +19,12 @@ from saga_engine.guards.budgets import Budget, Budgets
 from saga_engine.guards.bulkhead import Bulkhead, places_of
 from saga_engine.guards.dedupe import CallIdentity, Deduplication, KeptResults, LastGood, call_digest
 from saga_engine.guards.holds.holding import Holding, Holds
-from saga_engine.guards.locks import Queues, Resources
+from saga_engine.guards.locks import Queues, Resources, locked_keys
 from saga_engine.guards.rate_limit import Rate
 from saga_engine.guards.stats import COUNTERS, KINDS, Counted, Counting
 from saga_engine.guards.stops import Stops
 from saga_engine.guards.waiting import Chores, Waiting, store_trouble
+from saga_engine.guards.writes.rivals import Writers
 from saga_engine.loggers import logger_of
 from saga_engine.tools.invoke import Caller, Invocation
 from saga_engine.tools.outcomes import bounded, describe
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from saga_engine.guards.holds.family import Kin
     from saga_engine.guards.waiting import Counts
     from saga_engine.plan.tool_spec import ToolSpec
-    from saga_engine.ports import Call, Clock, GuardStore, SagaLookup, StopsSeen
+    from saga_engine.ports import Call, Clock, GuardStore, Rivals, SagaLookup, StopsSeen
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.registry import ToolRegistry
 
@@ -115,6 +116,7 @@ class GuardedTools:
         self._budgets = Budgets(store, clock, day_limit)
         #: What the sagas hold for which this process makes calls.
         self.holds = Holds(store, store if sagas is None else sagas, self._waiting, self._chores, kin, registry)
+        self._writers = Writers(store, self.holds.families, kin)
         self._stops = Stops(store, self._waiting, stops_seen, stops_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 
@@ -192,6 +194,14 @@ class GuardedTools:
         if tool is None or self._gate is None or not self._has_policy(tool):
             return await self._registry.call(name, params, call)
         return await _Policed(tool, self._caller(tool), self._gate).call(params, call)
+
+    async def rivals(self, name: str, params: Mapping[str, Any], call: Call) -> Rivals | None:
+        """Which other sagas wrote what an undo changes since the tool ``name`` did; see ``ports.Tools``."""
+        tool = self._registry.get(name)
+        if tool is None or (tool.resource is None and not call.resources):
+            return None
+        keys = locked_keys(tool, tool.defaults(), params, call)
+        return await self._writers.since([key for key, _ in keys], call)
 
     def held(self) -> Mapping[str, Sequence[str]]:
         """The tickets of this process in the queues for resources, by resource; safe to call from any thread."""

@@ -21,6 +21,7 @@ from saga_engine.core.redaction import REDACTED
 from saga_engine.errors import SagaError
 from saga_engine.execution.owner import provably_dead, this_process
 from saga_engine.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
+from saga_engine.guards.writes.marks import mark_of, may_have_written
 from saga_engine.loggers import logger_of, quoted
 from saga_engine.ports.foreign import IN_THE_LOOP, runs_foreign_code
 from saga_engine.tools.limits import ResourceKey, ResourceParamMissing, resource_keys
@@ -72,11 +73,12 @@ class Queues:
         # Copies are made in one step of the interpreter: others join or leave before or after.
         return {key: tickets for key, queue in list(self._queues.items()) if (tickets := list(queue.turns))}
 
-    async def enter(self, key: str, shown: str, call: Call, counts: Counts) -> str | Word:
+    async def enter(self, key: str, shown: str, call: Call, counts: Counts, mark: str = "") -> str | Word:
         """Wait for the resource: the ticket that holds it now, or the word that ended the wait.
 
-        ``shown`` is the key for the log. Raises ``StoreUnavailable`` and ``StoreRefused``. In every case no place in
-        the queue is kept but the one of the returned ticket.
+        ``shown`` is the key for the log, ``mark`` says what the call writes (``guards.writes``). Raises
+        ``StoreUnavailable`` and ``StoreRefused``. In every case no place in the queue is kept but the one of the
+        returned ticket.
         """
         queue = self._queues.get(key)
         if queue is None:
@@ -85,7 +87,7 @@ class Queues:
         elif shown != key:
             queue.shown = shown  # For one of the callers the key is a secret, whichever came first.
         self._signature = self._signature or f" {round(self._lease_s * 1000)} {this_process()}"
-        ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}{self._signature}"
+        ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}{mark}{self._signature}"
         turn, kept = queue.join(ticket)
         held = False
         try:
@@ -93,16 +95,16 @@ class Queues:
             held = word is Word.TURN
         finally:
             if not held:
-                queue.leave(ticket)
+                queue.leave(ticket, wrote=False)
         if isinstance(word, SagaError):
             raise word
         return ticket if held else word
 
-    def leave(self, key: str, ticket: str) -> None:
+    def leave(self, key: str, ticket: str, *, wrote: bool) -> None:
         """Release the resource. It is passed on right after, without waiting here."""
         queue = self._queues.get(key)
         if queue is not None:
-            queue.leave(ticket)
+            queue.leave(ticket, wrote=wrote)
 
     async def _keep(self, queue: _Queue) -> None:
         try:
@@ -117,7 +119,7 @@ class Queues:
         for queue in list(self._queues.values()):
             queue.end()
             for ticket in list(queue.turns):
-                queue.leave(ticket)
+                queue.leave(ticket, wrote=True)
         keepers = {queue.keeper for queue in self._queues.values() if queue.keeper is not None}
         if not keepers:
             return
@@ -163,7 +165,7 @@ class _Queue:
         self._new: list[str] = []
         #: Of tickets that may pass at once: done when the store has named another as the holder.
         self._kept: dict[str, asyncio.Future[None]] = {}
-        self._given: deque[str] = deque()
+        self._given: deque[tuple[str, bool]] = deque()
         self._holder = ""
         self._pause_s = _FIRST_PAUSE_S
         self._alive_s = asyncio.get_running_loop().time()
@@ -186,11 +188,11 @@ class _Queue:
         self._changed.set()
         return turn, kept
 
-    def leave(self, ticket: str) -> None:
-        """Step out, as holder or not."""
+    def leave(self, ticket: str, *, wrote: bool) -> None:
+        """Step out, as holder or not; without ``wrote`` nothing was written."""
         self._kept.pop(ticket, None)
         if self.turns.pop(ticket, None) is not None:
-            self._given.append(ticket)
+            self._given.append((ticket, wrote))
             self._changed.set()
 
     def end(self) -> None:
@@ -206,7 +208,7 @@ class _Queue:
         while True:
             self._changed.clear()
             while self._given:
-                await self._give(self._given.popleft())
+                await self._give(*self._given.popleft())
             if not self.turns:
                 return
             now_s = loop.time()
@@ -262,11 +264,11 @@ class _Queue:
             holder = turn
         return holder
 
-    async def _give(self, ticket: str) -> None:
+    async def _give(self, ticket: str, wrote: bool) -> None:
         if ticket == self._holder:
             self._holder = ""
         try:
-            turn = await self._store.give(self.key, ticket)
+            turn = await self._store.give(self.key, ticket, wrote=wrote)
         except SagaError as error:
             _log.warning(
                 "the resource %r could not be given back and is free after its lease: %s", quoted(self.shown), error
@@ -320,7 +322,7 @@ def _signed(ticket: str) -> tuple[int, str]:
 
 
 def _words_of_resource(local: Mapping[str, Any]) -> str:
-    tool, call = local["self"]._tool, local["call"]  # noqa: SLF001 - of this module
+    tool, call = local["tool"], local["call"]
     return f"the resource function of tool '{tool.name}' (saga {call.saga_id}, step {call.step_id})"
 
 
@@ -342,7 +344,7 @@ class Resources:
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
         """Make the call while it holds all its resources."""
         try:
-            keys = self._keys(params, call)
+            keys = locked_keys(self._tool, self._defaults, params, call)
         except Exception as error:  # noqa: BLE001 - the function is the tool author's
             # Without its key the call could run beside another: it is not made.
             info = ErrorInfo("resource_invalid", bounded(describe(error)), retryable=False)
@@ -352,45 +354,60 @@ class Resources:
         if self._holding is not None and (refused := await self._holding.take(keys, call)) is not None:
             return refused
         held: list[tuple[str, str]] = []
+        mark, wrote = mark_of(self._tool, call), False
         try:
             for key, shown in keys:
                 try:
-                    ticket = await self._queues.enter(key, shown, call, self._counts)
+                    ticket = await self._queues.enter(key, shown, call, self._counts, mark)
                 except SagaError as error:
                     return store_trouble(error, f"the resource {bounded(shown, 200)!r}")
                 if isinstance(ticket, Word):
                     return turned_away(ticket, f"the resource {bounded(shown, 200)!r}")
                 held.append((key, ticket))
-            return await self._inner(params, call)
+            wrote = True
+            outcome = await self._inner(params, call)
+            wrote = may_have_written(outcome)
+            return outcome
         finally:
             for key, ticket in reversed(held):
-                self._queues.leave(key, ticket)
+                self._queues.leave(key, ticket, wrote=wrote)
 
-    @runs_foreign_code(_words_of_resource, IN_THE_LOOP)
-    def _keys(self, params: Mapping[str, Any], call: Call) -> list[tuple[str, str]]:
-        """The keys in the order in which they are taken, each with what may be shown of it."""
-        keys = {key: key for key in call.resources}  # the plan's own: secrets stand in them by name
-        resource = self._tool.resource
-        if resource is None:
-            return sorted(keys.items())
-        parts = [resource] if isinstance(resource, str) or callable(resource) else list(resource)
-        for part in parts:
-            try:
-                found = resource_keys(part, params, self._defaults)
-            except (ResourceParamMissing, KeyError):
-                # An undo is called with whatever the forward call left: what it does not have it does not touch.
-                if call.direction != COMPENSATE and call.undoes is None:
-                    raise
-                continue
-            keys.update(zip(found, self._shown(part, found, params, call), strict=True))
+
+@runs_foreign_code(_words_of_resource, IN_THE_LOOP)
+def locked_keys(
+    tool: AnyTool, defaults: Mapping[str, Any], params: Mapping[str, Any], call: Call
+) -> list[tuple[str, str]]:
+    """The keys in the order in which they are taken, each with what may be shown of it."""
+    keys = {key: key for key in call.resources}  # the plan's own: secrets stand in them by name
+    resource = tool.resource
+    if resource is None:
         return sorted(keys.items())
+    parts = [resource] if isinstance(resource, str) or callable(resource) else list(resource)
+    for part in parts:
+        try:
+            found = resource_keys(part, params, defaults)
+        except (ResourceParamMissing, KeyError):
+            # An undo is called with whatever the forward call left: what it does not have it does not touch.
+            if call.direction != COMPENSATE and call.undoes is None:
+                raise
+            continue
+        keys.update(zip(found, _shown(tool, defaults, part, found, params, call), strict=True))
+    return sorted(keys.items())
 
-    def _shown(self, part: ResourceKey, keys: Sequence[str], params: Mapping[str, Any], call: Call) -> Sequence[str]:
-        """The keys with markers for what is secret or sensitive. What a function makes of that nobody can tell."""
-        hidden = [name for name in self._tool.hidden_params() if name in params]
-        if call.masked is None and not hidden:
-            return keys
-        if callable(part):
-            return [f"of tool {self._tool.name}, by a function of its params"] * len(keys)
-        shown = {**(params if call.masked is None else call.masked), **dict.fromkeys(hidden, REDACTED)}
-        return resource_keys(part, shown, self._defaults)
+
+def _shown(  # noqa: PLR0917
+    tool: AnyTool,
+    defaults: Mapping[str, Any],
+    part: ResourceKey,
+    keys: Sequence[str],
+    params: Mapping[str, Any],
+    call: Call,
+) -> Sequence[str]:
+    """The keys with markers for what is secret or sensitive. What a function makes of that nobody can tell."""
+    hidden = [name for name in tool.hidden_params() if name in params]
+    if call.masked is None and not hidden:
+        return keys
+    if callable(part):
+        return [f"of tool {tool.name}, by a function of its params"] * len(keys)
+    shown = {**(params if call.masked is None else call.masked), **dict.fromkeys(hidden, REDACTED)}
+    return resource_keys(part, shown, defaults)

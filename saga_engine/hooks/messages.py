@@ -27,7 +27,7 @@ ASKS: Final[Mapping[str, str]] = {
     "undo-in-doubt": "did its undo happen?",
     "undo-blocked": "the policy refused its undo: who undoes it?",
     "undo-missing": "its effect remains and has no undo: who undoes it?",
-    "drift": "the value is not as the step is known to have left it: is it overwritten?",
+    "drift": "others may have changed the value: is it overwritten?",
     "undo-unverified": "its undo says that it was done, and what the step did is still there: who undoes it?",
     "approval": "may this call be made?",
     "compensation": "a model proposes steps that compensate for it: may they run?",

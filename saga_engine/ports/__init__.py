@@ -29,6 +29,7 @@ from saga_engine.ports.guards import (
     Holder,
     SagaLookup,
     StopsSeen,
+    Write,
 )
 from saga_engine.ports.head import Head
 from saga_engine.ports.planner import (
@@ -67,7 +68,7 @@ from saga_engine.ports.store import (
     StorePromise,
     parts_of,
 )
-from saga_engine.ports.tools import Call, Clock, Source, Standing, Tools
+from saga_engine.ports.tools import Call, Clock, Rivals, Source, Standing, Tools
 from saga_engine.ports.tracing import Tracing
 from saga_engine.ports.values import ValueStore
 
@@ -127,6 +128,7 @@ __all__ = [
     "Renewals",
     "Repair",
     "ReplanRequest",
+    "Rivals",
     "SagaLookup",
     "SealStore",
     "SearchPlace",
@@ -146,5 +148,6 @@ __all__ = [
     "ValueStore",
     "Waiter",
     "WorkStore",
+    "Write",
     "parts_of",
 ]

@@ -79,6 +79,16 @@ class HeldResource(NamedTuple):
     waiting: Sequence[tuple[str, int]]
 
 
+class Write(NamedTuple):
+    """A call that wrote a resource, or may have: its idempotency key, and when it got its turn.
+
+    ``at_ms`` orders the writes of one resource; no two have the same.
+    """
+
+    key: str
+    at_ms: int
+
+
 class SagaLookup(Protocol):
     """What the guards need to know about the other sagas whose calls they deduplicate.
 
@@ -151,6 +161,7 @@ class GuardStore(SagaLookup, Protocol):
     async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
         """Put tickets in the queue for a resource, in this order, or keep those that are in it alive for ``ttl_ms``.
 
+        A ticket whose call writes (``guards.writes.marked``) is noted at its turn; see ``writes``.
         Returns the ticket whose turn it is: the oldest that is still alive. A ticket that is not kept alive is dropped.
         """
         ...
@@ -162,8 +173,18 @@ class GuardStore(SagaLookup, Protocol):
         """
         ...
 
-    async def give(self, resource: str, ticket: str) -> str:
-        """Leave the queue, as holder or not; returns the ticket whose turn it is then, or an empty text."""
+    async def give(self, resource: str, ticket: str, *, wrote: bool = True) -> str:
+        """Leave the queue, as holder or not; returns the ticket whose turn it is then, or an empty text.
+
+        Without ``wrote`` its call was not made, or changed nothing: then it is no write.
+        """
+        ...
+
+    async def writes(self, resource: str) -> Sequence[Write]:
+        """The last hundred writes of a resource, or a few more, the oldest first.
+
+        They begin with the first one of a tool with ``before``, and are kept until 30 days after the last one.
+        """
         ...
 
     async def free(self, resource: str, ticket: str, ttl_ms: int, silent_ms: int) -> str:

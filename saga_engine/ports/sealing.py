@@ -124,6 +124,7 @@ MESSAGES: Final[Mapping[Any, Fields]] = {
     p.Holder: _fields("family saga write since_ms started_ms", note=_NOTE),
     p.HoldAnswer: _fields("granted new since_ms others"),
     p.HeldResource: _fields("holders waiting"),
+    p.Write: _fields("key at_ms"),  # (idempotency keys are clear, as those of tickets)
     # events
     p.Channel: _fields("name", key=Token("event key", "name")),
     p.Waiter: _fields("saga_id step nth"),
@@ -177,7 +178,8 @@ VERBS: Final[Mapping[type, Mapping[str, Verb]]] = {
         "recollect": _verb("tool owner", returns=_RESULT),
         "take": _verb("tickets ttl_ms", resource=_RESOURCE, returns="stored"),
         "keep": _verb("tickets ttl_ms", resource=_RESOURCE, returns="stored"),
-        "give": _verb("ticket", resource=_RESOURCE, returns="stored"),
+        "give": _verb("ticket wrote", resource=_RESOURCE, returns="stored"),
+        "writes": _verb(resource=_RESOURCE),
         "free": _verb("ticket ttl_ms silent_ms", resource=_RESOURCE, returns="stored"),
         "hold": _verb("claim ttl_ms", resource=_RESOURCE),
         "leave": _verb("ticket", resource=_RESOURCE),

@@ -84,6 +84,17 @@ class Call(NamedTuple):
     standing: Callable[[], Standing] | None = None
 
 
+class Rivals(NamedTuple):
+    """The sagas that have written what a step's undo would overwrite, since that step: as told, and what to do.
+
+    ``written_ms``: of each resource, when the last write was that stands; 0: there is none.
+    """
+
+    told: str
+    advice: str
+    written_ms: tuple[int, ...]
+
+
 class Source(Protocol):
     """Where tools come from that need a connection: it is made when it is first needed, and again after a loss."""
 
@@ -121,6 +132,13 @@ class Tools(ToolCatalog, Protocol):
         """Read what a call changes, or has changed. Only the policy stands before it: no other guard delays it.
 
         Every failure is an outcome; only cancellation is raised.
+        """
+        ...
+
+    async def rivals(self, name: str, params: Mapping[str, Any], call: Call) -> Rivals | None:
+        """Which other sagas wrote what the undo ``call`` changes since the tool ``name`` did, called with ``params``.
+
+        None: nobody is known of. Raises ``StoreUnavailable`` and ``StoreRefused``.
         """
         ...
 

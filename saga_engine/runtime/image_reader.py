@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import zip_longest
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from saga_engine.core import expected, images
 from saga_engine.core.effects import (
@@ -23,14 +26,17 @@ from saga_engine.core.effects import (
 from saga_engine.core.images import Image
 from saga_engine.core.keys import read_key
 from saga_engine.core.state import State, StateScope
-from saga_engine.errors import BindingUnresolved, SecretMissing
+from saga_engine.core.state_values import StepState
+from saga_engine.errors import BindingUnresolved, SecretMissing, StoreRefused, StoreUnavailable
 from saga_engine.execution.calls import scrub
 from saga_engine.execution.computing import computed
 from saga_engine.plan.compiled import CompiledRead
-from saga_engine.ports import Call, Tools
+from saga_engine.ports import Call, Rivals, Tools
 from saga_engine.runtime.secret_scope import SecretScope
 
 Made = Callable[[], Awaitable[Outcome]]
+#: In an image that an operator is shown: when other sagas last wrote it, in ms, of each resource.
+_WRITTEN: Final = "written_ms"
 
 
 class ImageReader:
@@ -53,7 +59,7 @@ class ImageReader:
     async def after_undo(self, state: State, effect: LookAfterUndo) -> Image | NotDone:
         """What is there after an undo (``core.verified``); or why it could not be read. Raises ``LeaseLost``."""
         if effect.by == "before":
-            return await self.read(state, effect.step, COMPENSATE)
+            return _as_seen(state.steps[effect.step], await self.read(state, effect.step, COMPENSATE))
         check = state.acting(effect.step).check
         if check is None:
             message = "the tool declares no 'undo_check' any more, so nobody looks after its undo"
@@ -77,16 +83,30 @@ class ImageReader:
         wanted = call.direction == FORWARD and images.needs_image(state, index) and not expected.expects(state, index)
         return await self.read(state, index) if wanted else None
 
-    def around(self, state: State, effect: CallTool) -> Callable[[Made], Awaitable[Outcome]] | None:
+    async def rivals(self, state: State, index: int, call: Call) -> Rivals | NotDone | None:
+        """Which other sagas wrote since the step what its undo would overwrite; or why that is not known."""
+        acting = state.acting(index)
+        try:
+            params = await computed(lambda: acting.params.resolve(SecretScope(state)))
+            return await self._tools.rivals(acting.tool, params, call)
+        except SecretMissing as error:
+            return NotDone(ErrorInfo("secret_missing", error.message, error.hint))
+        except BindingUnresolved:
+            return None  # nobody knows what the call was made with, so not what it has locked either
+        except (StoreUnavailable, StoreRefused) as error:
+            message = f"who else wrote the resource could not be asked of the store: {error.message}"
+            return NotDone(ErrorInfo(error.code.replace("-", "_"), message, error.hint), retryable=True)
+
+    def around(self, state: State, effect: CallTool, call: Call) -> Callable[[Made], Awaitable[Outcome]] | None:
         """What surrounds the call of a step whose value is watched; None: nothing does."""
         if effect.direction == FORWARD:
             read = state.acting(effect.step).before
             return None if read is None else _Forward(self, state, effect.step, read)
-        return _Undo(self, state, effect.step) if images.guards_undo(state, effect.step) else None
+        return _Undo(self, state, effect.step, call) if images.guards_undo(state, effect.step) else None
 
     def watched(self, state: State, effect: CallTool, call: Call) -> Call:
         """The call with what surrounds it."""
-        around = self.around(state, effect)
+        around = self.around(state, effect, call)
         if around is None:
             return call
         return call._replace(around=around, expected=self._told(state, effect))
@@ -158,12 +178,13 @@ class _Forward:
 class _Undo:
     """The read before an undo, and the undo, if the value is as the step left it."""
 
-    __slots__ = ("_index", "_reader", "_state")
+    __slots__ = ("_call", "_index", "_reader", "_state")
 
-    def __init__(self, reader: ImageReader, state: State, index: int) -> None:
+    def __init__(self, reader: ImageReader, state: State, index: int, call: Call) -> None:
         self._reader = reader
         self._state = state
         self._index = index
+        self._call = call
 
     async def __call__(self, make: Made) -> Outcome:
         state, index = self._state, self._index
@@ -176,7 +197,56 @@ class _Undo:
         judged = images.judge(step, found, sole_writer=read.sole_writer, own=own)
         if judged == "restored":
             return Done(None, via="unchanged")
-        return await make() if judged == "undo" else Drifted(images.drift(read, step), found)
+        seen = _cleared(step, found)
+        if seen is not None:
+            judged = "undo"
+        rivals = await self._reader.rivals(state, index, self._call)
+        if isinstance(rivals, NotDone):
+            return rivals
+        news = rivals is not None and any(
+            at > was for at, was in zip_longest(rivals.written_ms, seen or (), fillvalue=0)
+        )
+        if judged == "undo" and (not news or (step.look is not None and images.same(found, step.cleared))):
+            return await make()
+        error = images.drift(read, step) if judged == "drift" else _same_again(read)
+        return Drifted(*_with_rivals(error, found, rivals))
+
+
+def _cleared(step: StepState, found: Image) -> Sequence[int] | None:
+    """Until when an operator has seen what others wrote, who wants this very value overwritten; None: nobody does."""
+    if not isinstance(step.cleared, dict) or not images.same(found, _value_of(step.cleared)):
+        return None
+    written: Sequence[int] = step.cleared.get(_WRITTEN, ())
+    return written
+
+
+def _value_of(image: Image) -> Image:
+    return {name: part for name, part in image.items() if name != _WRITTEN}
+
+
+def _as_seen(step: StepState, found: Image | NotDone) -> Image | NotDone:
+    """An image after the undo: as the operator saw it who says that the undo was made by hand, if it is that one."""
+    seen = None if step.look is None else step.look.seen
+    if isinstance(seen, dict) and isinstance(found, dict) and not images.same(found, step.after):
+        return seen if images.same(found, _value_of(seen)) else found
+    return found
+
+
+def _same_again(read: CompiledRead) -> ErrorInfo:
+    return ErrorInfo(
+        "drift",
+        f"the value that {read.tool} reads is as the step left it, but another saga has written it since",
+        "'undo' overwrites what was found, 'accept' leaves it",
+    )
+
+
+def _with_rivals(error: ErrorInfo, found: Image, rivals: Rivals | None) -> tuple[ErrorInfo, Image]:
+    """The question about a drift names who wrote, and what it shows tells until when that is known."""
+    if rivals is None:
+        return error, found
+    advice = f"{rivals.advice}; {error.suggestion}" if rivals.advice else error.suggestion
+    error = replace(error, message=f"{error.message}; {rivals.told}"[:1000], suggestion=advice)
+    return error, {**found, _WRITTEN: [*rivals.written_ms]} if any(rivals.written_ms) else found
 
 
 def _call_of(state: State, index: int, direction: Direction, read: CompiledRead) -> Call:

@@ -10,6 +10,7 @@ carry a hash tag of their own, so everything that a script changes together is i
     saga:{t:<tool>}:good:<digest>    hash    the last good result of a read: result at_ms
     saga:{r:<hash>}:queue            zset    tickets by arrival
     saga:{r:<hash>}:alive            zset    tickets by the time they die
+    saga:{r:<hash>}:writes           hash    who wrote it, and when, by idempotency key
     saga:{p07}:held:<hash>           hash    who holds a resource: mode, times and note by family and saga
     saga:{p07}:line:<hash>           zset    who waits for that, by rank and arrival
     saga:{p07}:alive:<hash>          zset    the same by the time they die
@@ -30,7 +31,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import StopIncomplete, StoreRefused, StoreUnavailable
-from saga_engine.ports import BreakerState, Claim, HeldResource, HoldAnswer, HoldClaim, Holder
+from saga_engine.ports import BreakerState, Claim, HeldResource, HoldAnswer, HoldClaim, Holder, Write
 from saga_engine.stores.cluster import ClusterPool
 
 if TYPE_CHECKING:
@@ -199,9 +200,15 @@ class RedisGuards:
         args: list[Argument] = ["keep", bounded_ms(ttl_ms, least=0), *tickets]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
-    async def give(self, resource: str, ticket: str) -> str:
+    async def give(self, resource: str, ticket: str, *, wrote: bool = True) -> str:
         """Leave the queue; returns the ticket whose turn it is then, or an empty text."""
-        return _text(await self._run("guard_queue", self._queue_keys(resource), ["give", ticket]))
+        args: list[Argument] = ["give", ticket] if wrote else ["give", ticket, "1"]
+        return _text(await self._run("guard_queue", self._queue_keys(resource), args))
+
+    async def writes(self, resource: str) -> Sequence[Write]:
+        """The last writes of a resource, the oldest first."""
+        flat = await self._run("guard_queue", self._queue_keys(resource), ["writes"])
+        return [Write(_text(key), at_ms) for key, at_ms in zip(flat[::2], flat[1::2], strict=True)]
 
     async def free(self, resource: str, ticket: str, ttl_ms: int, silent_ms: int) -> str:
         """Drop the ticket of a dead process, unless it was kept alive a moment ago; returns whose turn it is then."""
@@ -330,7 +337,7 @@ class RedisGuards:
 
     def _queue_keys(self, resource: str) -> Sequence[str]:
         tag = f"{self._namespace}:{{r:{_hash(resource)}}}"
-        return [f"{tag}:queue", f"{tag}:alive"]
+        return [f"{tag}:queue", f"{tag}:alive", f"{tag}:writes"]
 
     def _hold_keys(self, resource: str) -> Sequence[str]:
         name = _hash(resource)

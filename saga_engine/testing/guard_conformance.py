@@ -24,6 +24,7 @@ import pytest
 
 from saga_engine.ports import BreakerState, Claim, Creation, Entry, GuardStore, Store
 from saga_engine.testing.hold_conformance import LONG_MS, SHORT_MS, Holds, until
+from saga_engine.testing.write_conformance import Writes
 
 HOUR_US = 3_600_000_000
 EVERY_BYTE = bytes(range(256))
@@ -547,7 +548,7 @@ class _Numbers:
         await until(gone, "the result to expire")
 
 
-class GuardConformance(_Deduplication, _Resources, Holds, _Rates, _Breakers, _Numbers):
+class GuardConformance(_Deduplication, _Resources, Holds, Writes, _Rates, _Breakers, _Numbers):
     """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

@@ -21,11 +21,13 @@ MOST_PARTS = {
     "options of @tool": 48,  # (`undo_check`, `verify`, `verify_within_s`: how an undo is looked at. `cost`: only the tool's author knows what a call costs.)
     "params of Coordinator.open": 24,
     # Who holds a resource, and who waits, is decided in its slot: `hold`, `unhold`, `leave`, `holds`.
-    "verbs of a store": 84,
+    # Who has written it tells its queue: `writes`.
+    "verbs of a store": 85,
     # What plans compute gives the event loop back: a module of its own. Costs (`plan`) and the guard that counts them.
     # What a write expects: its form, and what the saga knows.
     # What sagas hold is a folder of the guards, and what it needs to know of other sagas is `api.holds`.
-    "modules that Coordinator loads": 295,
+    # Who wrote what a resource names is one as well (`guards.writes`).
+    "modules that Coordinator loads": 298,
     # The looks after undos are a folder of their own (`core.verified`), beside the kernel, and its records.
     # Words that are brought: what a folder says is looked at before it is recorded.
     # An `ask` has an addressee: read, checked, recorded and shown. What plans compute gives the event loop back. A
@@ -34,7 +36,8 @@ MOST_PARTS = {
     # against the output schema that its tool declares.
     # What sagas hold: taking, waiting, giving way, giving back; a call tells what its saga is.
     # What a store may read of each field is said beside its port (`ports.sealing`): less than the verbs that it replaced.
-    "statements in the rooms of every saga": 18739,
+    # An undo asks who else has written since: what came of each write, and what the question tells of it.
+    "statements in the rooms of every saga": 18805,
 }
 
 

@@ -6,6 +6,7 @@ pytest.register_assert_rewrite(
     "saga_engine.testing.guard_conformance",
     "saga_engine.testing.hold_conformance",
     "saga_engine.testing.queue_conformance",
+    "saga_engine.testing.write_conformance",
 )
 
 from tests.support.servers import DebianRedis, EmbeddedFolder  # noqa: E402

@@ -27,6 +27,7 @@ SUITES = {
     "saga_engine/testing/guard_conformance.py": "tests/stores/test_guards.py",
     "saga_engine/testing/hold_conformance.py": "tests/stores/test_guards.py",
     "saga_engine/testing/search_conformance.py": "tests/stores/test_conformance.py",
+    "saga_engine/testing/write_conformance.py": "tests/stores/test_guards.py",
 }
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from saga_engine.ports import Standing
 
 if TYPE_CHECKING:
+    from saga_engine.core.state import State
     from saga_engine.ports import Call
 
 
 class Kin(Protocol):
-    """What the journals of other sagas say. Both methods raise ``StoreUnavailable``."""
+    """What the journals of other sagas say. All methods raise ``StoreUnavailable``."""
 
     async def origin(self, saga_id: str) -> Standing | None:
         """What the first record of a saga says of it; None: there is no such saga (any more)."""
@@ -23,6 +24,10 @@ class Kin(Protocol):
 
     async def may_turn(self, saga_id: str) -> bool:
         """Whether a saga can be undone whole now."""
+        ...
+
+    async def state(self, saga_id: str) -> State | None:
+        """What has come of a saga; None: it does not exist (any more). Raises ``JournalUnreadable``."""
         ...
 
 
@@ -52,7 +57,15 @@ class Families:
     async def of(self, call: Call) -> Member:
         """The family of the saga of a call. Raises ``StoreUnavailable``."""
         saga_id = call.saga_id
-        standing = Standing(0) if call.standing is None else call.standing()
+        return await self._of(saga_id, Standing(0) if call.standing is None else call.standing())
+
+    async def named(self, saga_id: str) -> str:
+        """The family of a saga. Raises ``StoreUnavailable``."""
+        known = self._known.get(saga_id)
+        standing = None if self._kin is None or known is not None else await self._kin.origin(saga_id)
+        return (known or await self._of(saga_id, standing or Standing(0))).family
+
+    async def _of(self, saga_id: str, standing: Standing) -> Member:
         if self._kin is None or not (standing.parent or standing.undo_of):
             return Member(saga_id, saga_id, standing.started_ms)
         found = self._known.get(saga_id)

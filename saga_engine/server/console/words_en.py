@@ -262,7 +262,7 @@ WORDS: Final[dict[str, str]] = {
     "question.undo-in-doubt": "Did its undo happen?",
     "question.undo-blocked": "The policy refused its undo. Who undoes it?",
     "question.undo-missing": "Its effect remains and has no undo. Who undoes it?",
-    "question.drift": "The value is not as the step is known to have left it. Overwrite it?",
+    "question.drift": "Others may have changed the value. Overwrite it?",
     "question.undo-unverified": "Its undo says that it was done, and what the step did is still there. Who undoes it?",
     "question.approval": "May this call be made?",
     "question.compensation": "A model proposes steps that compensate for it. May they run?",

@@ -259,7 +259,7 @@ WORDS: Final[dict[str, str]] = {
     "question.undo-in-doubt": "撤销发生了吗？",
     "question.undo-blocked": "策略拒绝了撤销，由谁来撤销？",
     "question.undo-missing": "其效果仍在且没有撤销方法，由谁来撤销？",
-    "question.drift": "该值与已知的步骤所留之值不同，是否覆盖？",
+    "question.drift": "该值可能已被别人改动，是否覆盖？",
     "question.undo-unverified": "撤销声称已完成，但步骤的结果仍在。由谁来撤销？",
     "question.approval": "是否允许进行该调用？",
     "question.compensation": "模型建议了补偿步骤，是否允许执行？",
