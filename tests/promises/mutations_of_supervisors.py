@@ -93,10 +93,10 @@ OF_SUPERVISORS = [
         "tests/guards/test_locks.py::test_crossed_resources_do_not_deadlock",
         "resources are taken in the order in which they are named",
         (
-            ("            return sorted(keys.items())", "            return list(keys.items())"),
+            ("is None:\n        return sorted(keys.items())", "is None:\n        return list(keys.items())"),
             (
-                ", strict=True))\n        return sorted(keys.items())",
-                ", strict=True))\n        return list(keys.items())",
+                ", strict=True))\n    return sorted(keys.items())",
+                ", strict=True))\n    return list(keys.items())",
             ),
         ),
         hangs=True,
