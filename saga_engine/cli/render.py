@@ -21,7 +21,8 @@ from saga_engine.cli.render_calls import (
 from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.hooks.messages import answer_line, asks, expiry_words
+from saga_engine.hooks.messages import answer_line, asks
+from saga_engine.language.questions import expires
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
@@ -450,8 +451,7 @@ def _proposed(question: Mapping[str, Any]) -> list[str]:
 def _expiry(question: Mapping[str, Any]) -> list[str]:
     if not question["expires_ms"]:
         return []
-    words = expiry_words(question["kind"])
-    return [f"  {words[0].lower()}{words[1:]} {times.local(question['expires_ms'])}"]
+    return [f"  {expires(question['kind'])} {times.local(question['expires_ms'])}"]
 
 
 def answer_of(

@@ -24,6 +24,7 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import OpenQuestion, Place, Proposal, Replanning
 from saga_engine.core.steps import ask
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
+from saga_engine.language.questions import THEN
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.diagram import undo_text
 from saga_engine.plan.undo_calls import undo_call, undo_places
@@ -33,20 +34,6 @@ from saga_engine.plan.values import canonical, cut, printable
 _MOST: Final = 20
 #: Larger params of a call that would be undone are cut.
 _PARAMS_BYTES: Final = 160
-#: The words of ``then_words``.
-THEN: Final[Mapping[str, str]] = {
-    "calls": "calls {tool} (step {step})",
-    "undo": "makes the undo {tool} (step {step})",
-    "twice": "it honours no key: if it happened before, it happens twice",
-    "looks": "looks at the value again, and undoes it if it is as the step left it",
-    "model": "a model is asked for another way; without one:",
-    "undoes": "undoes {steps}",
-    "settles": "first settles {steps}",
-    "remains": "stays in effect: {steps}",
-    "begins": "goes on with {steps}",
-    "asks": "asks about step {step}",
-    "nothing": "nothing more is called",
-}
 #: Beyond so many steps in all copies, the answers of further questions have no outlook in a view.
 _MOST_COPIED: Final = 100_000
 #: What belongs to a mark. What goes on anyhow (``begins``) does not: it changes with each step.
@@ -178,8 +165,9 @@ def outlook(state: State, question: OpenQuestion, decision: str) -> dict[str, An
     return {"mark": mark, **{name: each for name, each in cut.items() if each}, **({"more": more} if more else {})}
 
 
-def then_words(body: Mapping[str, Any], words: Mapping[str, str] = THEN) -> str:
-    """An outlook as one line, in English or in other ``words``."""
+def then_words(body: Mapping[str, Any], language: str = "en") -> str:
+    """An outlook as one line."""
+    words = THEN[language]
     said: list[str] = []
     for call in body.get("calls", ()):
         what = "calls" if call["direction"] == FORWARD else "undo"
@@ -189,20 +177,21 @@ def then_words(body: Mapping[str, Any], words: Mapping[str, str] = THEN) -> str:
     for name in ("undoes", "settles", "remains", "begins"):
         if body.get(name):
             more = body.get("more", {}).get(name)
-            naming = _undo_words if name == "undoes" else _name
-            steps = ", ".join(naming(each) for each in body[name]) + (f" +{more}" if more else "")
+            named = [_undo_words(each, words) if name == "undoes" else _name(each) for each in body[name]]
+            steps = words["and"].join(named) + (f" +{more}" if more else "")
             said.append(words[name].format(steps=steps))
     said += [words["asks"].format(step=_text(each["step_id"])) for each in body.get("asks", ())]
-    return "; ".join(said) or words["nothing"]
+    return words["joined"].join(said) or words["nothing"]
 
 
 def _name(step: Mapping[str, Any]) -> str:
     return _text(step["name"] or step["step_id"])
 
 
-def _undo_words(step: Mapping[str, Any]) -> str:
+def _undo_words(step: Mapping[str, Any], words: Mapping[str, str]) -> str:
     params = step.get("params")
-    return f"{_name(step)} ({_text(step['undo'])}{f' of {cut(params, _PARAMS_BYTES)}' if params else ''})"
+    said = words["undone-of" if params else "undone"]
+    return said.format(step=_name(step), undo=_text(step["undo"]), params=cut(params, _PARAMS_BYTES) if params else "")
 
 
 def _text(value: Any) -> str:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from saga_engine.errors import SettingInvalid
-from saga_engine.hooks.card_words import LANGUAGES
 from saga_engine.hooks.cards import FORMS, LIMITS, encoded, message
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.sending import Sender, checked_headers
+from saga_engine.language import LANGUAGES
 from saga_engine.ports import Question
 from saga_engine.ports.machine_clock import machine_clock
 

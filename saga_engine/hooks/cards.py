@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from saga_engine.core.outlooks import then_words
-from saga_engine.hooks.card_words import LANGUAGES, CardWords
+from saga_engine.hooks.card_words import CardWords
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import moment, proposed, quoted
 from saga_engine.ports import Question
@@ -76,15 +76,15 @@ class Card(NamedTuple):
 
 def card_of(question: Question, links: Links, to: str, form: str, language: str = "en") -> Card:
     """The card of a question for its readers ``to``, with the buttons that fit into the form."""
-    words = LANGUAGES[language]
+    words = CardWords(language)
     limits, page = LIMITS[form], links.saga_page(question.saga_id)
     found = [(option, url) for option, url in links.of(question, to).items() if len(url) <= limits.url]
-    buttons = [Button(words.options.get(option, _inert(option, 100)), url, _style(option)) for option, url in found]
+    buttons = [Button(words.option(option) or _inert(option, 100), url, _style(option)) for option, url in found]
     return Card(
         words=words,
         title=_inert(question.text, 300) if question.text else words.asks(question),
         facts=[(name, text) for name, text in _facts(question, words) if text],
-        buttons=[*buttons[: limits.buttons - 1], Button(words.open, page)],
+        buttons=[*buttons[: limits.buttons - 1], Button(words("open"), page)],
         page=page,
     )
 
@@ -104,7 +104,7 @@ def _style(option: str) -> str:
 
 
 def _facts(question: Question, words: CardWords) -> list[tuple[str, str]]:
-    again = words.reminder.format(n=question.round) if question.round else ""
+    again = words("reminder", n=question.round) if question.round else ""
     found = [
         ("Saga", quoted(question.saga_id, 128) + again),
         ("To", _inert(question.to, 100)),
@@ -122,8 +122,8 @@ def _facts(question: Question, words: CardWords) -> list[tuple[str, str]]:
         found.append(("Until", words.until(question, moment(question.expires_ms))))
     for option in question.options:
         follows = question.outlooks.get(option)
-        if follows is not None and option in words.options:
-            said = f"{words.options[option]}{words.colon}{then_words(follows, words.then)}"
+        if follows is not None and (button := words.option(option)):
+            said = f"{button}{words('colon')}{then_words(follows, words.language)}"
             found.append(("Then", _inert(said, _GOAL_CHARS)))
     return found
 
@@ -217,8 +217,10 @@ def _dingtalk(card: Card) -> dict[str, Any]:
     """An ActionCard. Its text is Markdown, whose signs in foreign text become their full-width twins."""
     limits = LIMITS["dingtalk"]
     title = card.title.translate(_MARKDOWN)
-    names, colon = card.words.facts, card.words.colon.strip()
-    facts = "\n\n".join(f"**{names[name]}{colon}** {text.translate(_MARKDOWN)}" for name, text in card.facts)
+    colon = card.words("colon").strip()
+    facts = "\n\n".join(
+        f"**{card.words(f'fact.{name}')}{colon}** {text.translate(_MARKDOWN)}" for name, text in card.facts
+    )
     return {
         "msgtype": "actionCard",
         "actionCard": {
@@ -247,7 +249,7 @@ def _wecom(card: Card) -> dict[str, Any]:
         },
         "sub_title_text": fitted(facts.get("Goal") or card.title, limits.body),
         "horizontal_content_list": [
-            {"keyname": fitted(card.words.facts[name], _WECOM_NAME), "value": fitted(text, _WECOM_VALUE)}
+            {"keyname": fitted(card.words(f"fact.{name}"), _WECOM_NAME), "value": fitted(text, _WECOM_VALUE)}
             for name, text in shown
         ],
         "jump_list": [{"type": 1, "title": fitted(each.text, limits.button), "url": each.url} for each in card.buttons],
@@ -259,7 +261,7 @@ def _wecom(card: Card) -> dict[str, Any]:
 
 
 def _lines(card: Card) -> str:
-    return "\n".join(f"{card.words.facts[name]}{card.words.colon}{text}" for name, text in card.facts)
+    return "\n".join(f"{card.words(f'fact.{name}')}{card.words('colon')}{text}" for name, text in card.facts)
 
 
 _FORMS: Final[Mapping[str, Callable[[Card], dict[str, Any]]]] = {

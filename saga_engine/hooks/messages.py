@@ -15,28 +15,11 @@ from typing import Any, Final
 
 from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
+from saga_engine.language import capital
+from saga_engine.language.questions import about, asked, expires
 from saga_engine.plan.values import printable
 from saga_engine.ports import Question
 
-#: The question about a step, by its kind.
-ASKS: Final[Mapping[str, str]] = {
-    "in-doubt": "did the call happen?",
-    "step-failed": "the call was not done: how should the saga continue?",
-    "tool-changed": "the tool no longer accepts the planned call: how should the saga continue?",
-    "undo-failed": "its undo failed permanently: who undoes it?",
-    "undo-in-doubt": "did its undo happen?",
-    "undo-blocked": "the policy refused its undo: who undoes it?",
-    "undo-missing": "its effect remains and has no undo: who undoes it?",
-    "drift": "others may have changed the value: is it overwritten?",
-    "undo-unverified": "its undo says that it was done, and what the step did is still there: who undoes it?",
-    "approval": "may this call be made?",
-    "compensation": "a model proposes steps that compensate for it: may they run?",
-    "session-failed": "the agent of this session failed: is everything undone, or is the session kept?",
-    "session-kept": "the agent of this session failed, and the session is kept until its agent runs again",
-    "ask": "the plan asks",
-    "deferred": "it waits until its tool is available again; no answer is needed",
-    "finally": "a step of the plan's 'finally' was not done, or is in doubt; the saga's end does not change",
-}
 _TEXT_CHARS: Final = 500
 _TITLE_CHARS: Final = 200
 _PARAMS_CHARS: Final = 2000
@@ -49,20 +32,7 @@ _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
 def asks(kind: str, question_id: str = "") -> str:
     """What a question of this kind asks, in words; ``question_id`` says whether it is that of a fork."""
-    if question_id == FORKED:
-        return "this session is a fork, and is kept until its agent runs again"
-    return ASKS.get(kind, f"{printable(kind, 60)}: how should the saga continue?")
-
-
-def expiry_words(kind: str) -> str:
-    """What happens to a question of this kind without an answer; a time follows."""
-    if kind == "session-failed":
-        return "Everything is undone unless answered before"
-    if kind == "session-kept":
-        return "Everything is undone unless the agent runs again before"
-    if kind == "ask":
-        return "The saga goes on without an answer at"
-    return "Denied unless answered before"
+    return asked("forked" if question_id == FORKED else printable(kind, 60))
 
 
 def answer_line(saga_id: str, step_id: str, direction: str, option: str, options: Sequence[str] = ()) -> str:
@@ -86,12 +56,10 @@ def _word(text: str) -> str:
     return shlex.quote(printable(text, 4000))
 
 
-def subject(question: Question) -> str:
+def subject(question: Question, language: str = "en") -> str:
     """The subject of the question: ``step 2 (book_hotel)``."""
-    about = "the undo of step" if question.direction == "compensate" else "step"
-    if question.undo_call is not None:
-        about = f"call {question.undo_call['number'] + 1} of {question.undo_call['of']} of {about}"
-    return f"{about} {quoted(str(question.step_id), 64)} ({quoted(question.tool or question.step_name, 64)})"
+    step, tool = quoted(str(question.step_id), 64), quoted(question.tool or question.step_name, 64)
+    return about(step, tool, undo=question.direction == "compensate", call=question.undo_call, language=language)
 
 
 def title(question: Question) -> str:
@@ -108,7 +76,7 @@ def body(question: Question, links: Mapping[str, str] | None = None, page: str =
 
 
 def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[str]:
-    yield f"{_sentence(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
+    yield f"{capital(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
     if question.text:
         yield f"Question: {quoted(question.text, _QUESTION_CHARS)}"
     if question.to:
@@ -137,7 +105,7 @@ def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[
     if question.sealed:
         yield "What it is about is sealed: read it before you answer"
     if question.expires_ms is not None:
-        yield f"{expiry_words(question.kind)} {moment(question.expires_ms)}"
+        yield f"{capital(expires(question.kind))} {moment(question.expires_ms)}"
     for option, link in links.items():
         yield f"To answer {quoted(option, 100)}, open this link and confirm: {link}"
     if question.options:
@@ -159,10 +127,6 @@ def proposed(step: Mapping[str, Any], limit_chars: int) -> str:
     """A step that a model proposes: the tool, and the params as in the plan."""
     shown = json.dumps(step.get("params", {}), ensure_ascii=False, default=str)
     return f"{quoted(str(step.get('tool', '')), 64)} {quoted(shown, limit_chars)}"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def quoted(text: str, limit_chars: int = _TEXT_CHARS) -> str:

@@ -16,13 +16,13 @@ from saga_engine.analysis.simulator import Fault, FaultKind, play
 from saga_engine.core import settling
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
+from saga_engine.language.states import STATES
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.sample_outputs import rehearsable
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.server.console import plans as console
-from saga_engine.server.console.words_en import WORDS
 from tests import tiers
 from tests.core.simulation import Catalog, make_case
 from tests.plan.catalog import Catalog as Declared
@@ -430,4 +430,4 @@ def test_every_kind_of_fault_is_told_in_words_and_on_its_page() -> None:
     assert set(simulation._WORDS) == kinds
     assert set(console._KINDS) | set(console._UNDO_KINDS) == kinds
     assert set(console._UNDO_KINDS) == set(simulation._UNDO_WORDS)
-    assert {kind for kind in kinds if f"fault.{kind}" not in WORDS} == set()
+    assert {kind for kind in kinds if f"fault.{kind}" not in STATES} == set()

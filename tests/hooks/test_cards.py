@@ -17,11 +17,10 @@ import pytest
 
 from saga_engine.errors import AlertUndelivered, SettingInvalid
 from saga_engine.hooks.card_hook import CardHook
-from saga_engine.hooks.card_words import CHINESE_ASKS, LANGUAGES
 from saga_engine.hooks.cards import FORMS, LIMITS, encoded, fitted, message
 from saga_engine.hooks.config import hooks_from, links_from
 from saga_engine.hooks.links import Links
-from saga_engine.hooks.messages import ASKS
+from saga_engine.language import LANGUAGES
 from saga_engine.ports import Question
 from saga_engine.testing.faulty_http import MisbehavingServer, done, refused
 from tests.hooks.questions import a_question
@@ -47,11 +46,6 @@ def texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [each for part in value for each in texts(part)]
     return [value] if isinstance(value, str) else []
-
-
-def test_every_question_has_its_words_in_chinese() -> None:
-    """A kind of question that is added later needs them."""
-    assert set(CHINESE_ASKS) == set(ASKS)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from saga_engine.core.questions import OPTIONS
 from saga_engine.hooks.log import LogHook
-from saga_engine.hooks.messages import ASKS, answer_line, asks, body, title
+from saga_engine.hooks.messages import answer_line, asks, body, title
+from saga_engine.language.questions import QUESTIONS
 from saga_engine.ports import Question
 from tests.hooks.questions import a_question
 
@@ -22,7 +23,7 @@ TEXTS = st.text(max_size=2000) | st.sampled_from(
 
 def test_every_kind_of_question_has_its_words() -> None:
     """A kind that the engine can ask about is never shown as a bare code."""
-    assert set(OPTIONS) <= set(ASKS)
+    assert {f"asks.{kind}" for kind in OPTIONS} <= set(QUESTIONS)
     assert asks("a new kind\n") == "a new kind\\n: how should the saga continue?"
 
 

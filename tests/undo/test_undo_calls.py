@@ -13,7 +13,7 @@ from saga_engine.cli.history import Rows
 from saga_engine.cli.render import whole_lines
 from saga_engine.errors import PlanInvalid, ToolInvalid
 from saga_engine.gateway.report import status_of
-from saga_engine.hooks.messages import ASKS, title
+from saga_engine.hooks.messages import asks, title
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.diagram import mermaid
 from saga_engine.plan.model import load_plan
@@ -167,7 +167,7 @@ async def test_a_half_done_undo_says_which_calls_are_left(
     agents = status_of(result.saga_id, result.body)["calls"][-1]["undo_calls"]
     assert [(call["tool"], call["status"]) for call in agents] == [(call["tool"], call["status"]) for call in calls]
     assert title(question_of(result)) == (
-        f"saga {result.saga_id}, call 2 of 3 of the undo of step 1 (free): {ASKS[result.body['questions'][0]['kind']]}"
+        f"saga {result.saga_id}, call 2 of 3 of the undo of step 1 (free): {asks(result.body['questions'][0]['kind'])}"
     )
     await coordinator.resolve(result.saga_id, 1, decision)
     result = await coordinator.resume(result.saga_id)

@@ -18,12 +18,13 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.stops import ALL, stops
 from saga_engine.errors import RequestInvalid, SagaError
+from saga_engine.language import LANGUAGES
 from saga_engine.server.bodies import LARGE_FORM_BYTES, form_of
 from saga_engine.server.console.deciding import error_page
 from saga_engine.server.console.frame import THEMES, Frame
 from saga_engine.server.console.html import Html, local_path
 from saga_engine.server.console.lists import summary_of
-from saga_engine.server.console.words import LANGUAGES, Words, language_of
+from saga_engine.server.console.words import Words, language_of
 from saga_engine.server.identity import SCOPES
 from saga_engine.server.problems import status_of, without_address
 

@@ -123,7 +123,7 @@ class LinkPages(Handling):
         words, link, question = frame.words, asked.link, asked.question
         head = str(question.get("text") or "") if question is not None and question["kind"] == "ask" else ""
         if question is not None and not head:
-            head = words.known("question", str(question["kind"]))
+            head = words.asks(question)
         parts: list[Part] = [tag("h1", {"class": "asked"}, head[:2000] or words("link.title"))]
         if said:
             parts.append(tag("div", {"class": "said error", "role": "alert"}, said))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from saga_engine.core.outlooks import THEN, then_words
+from saga_engine.core.outlooks import then_words
 from saga_engine.server.console.frame import (
     Frame,
     duration,
@@ -69,7 +69,7 @@ def question_card(
     kind, step = str(question["kind"]), str(question["step_id"])
     title = f"question-{saga_id}-{question['question_id']}"
     undo = question.get("undo_call")
-    asked = str(question.get("text") or "") if kind == "ask" else words.known("question", kind)
+    asked = str(question.get("text") or "") if kind == "ask" else words.asks(question)
     about: list[Part] = [
         tag(
             "span",
@@ -186,7 +186,7 @@ def outlook(words: Words, question: Mapping[str, Any], option: str) -> Html | No
 
 def then_text(words: Words, follows: Mapping[str, Any]) -> str:
     """What follows from an answer: what is called and undone, what stays, and how the saga goes on."""
-    return words("then.then", what=then_words(follows, {name: words(f"then.{name}") for name in THEN}))
+    return words("then.then", what=then_words(follows, words.language))
 
 
 def may_happen_twice(question: Mapping[str, Any]) -> bool:

@@ -257,7 +257,7 @@ def _answered(frame: Frame, body: Mapping[str, Any]) -> Html | None:
             tag(
                 "dd",
                 None,
-                *(words.known("question", str(each["kind"])), " ", tag("b", None, _said(words, each))),
+                *(words.asks(each), " ", tag("b", None, _said(words, each))),
                 *([" ", words("answered.by", who=str(each["by"])[:128])] if each["by"] else []),
                 *(" ", moment(each["at_ms"])),
                 tag("span", {"class": "quiet"}, " ", str(each["note"])[:1000]) if each["note"] else None,

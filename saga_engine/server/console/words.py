@@ -1,19 +1,21 @@
-"""The words of the console, in one catalogue for each language."""
+"""The words of the console: those of its pages, and what the engine says anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from saga_engine.planner.review_words import ENGLISH as REVIEW_ENGLISH
-from saga_engine.planner.review_words import translated
-from saga_engine.server.console.words_en import WORDS as ENGLISH
-from saga_engine.server.console.words_zh import WORDS as CHINESE
-from saga_engine.server.console.words_zh_review import SENTENCES as REVIEW_CHINESE
+from saga_engine.core.session_records import FORKED
+from saga_engine.language import LANGUAGES, capital, catalogue
+from saga_engine.language.questions import QUESTIONS, asked
+from saga_engine.language.states import STATES
+from saga_engine.planner.review_words import REVIEW, translated
+from saga_engine.server.console.words_pages import PAGES
+from saga_engine.server.console.words_sagas import SAGAS
 
-LANGUAGES: Final[Mapping[str, Mapping[str, str]]] = {"en": ENGLISH, "zh": CHINESE}
+CATALOGUES: Final = {each: catalogue(each, QUESTIONS, STATES, SAGAS, PAGES) for each in LANGUAGES}
 #: The sentences of a plan's review, in each language.
-SENTENCES: Final[Mapping[str, Mapping[str, str]]] = {"en": REVIEW_ENGLISH, "zh": REVIEW_CHINESE}
+SENTENCES: Final = {each: catalogue(each, REVIEW) for each in LANGUAGES}
 #: The name of each language in itself.
 NAMES: Final = {"en": "English", "zh": "中文"}
 #: The value of ``lang`` of the pages.
@@ -25,8 +27,7 @@ class Words:
 
     def __init__(self, language: str = "en") -> None:
         self.language = language if language in LANGUAGES else "en"
-        self._words = LANGUAGES[self.language]
-        self._sentences = SENTENCES[self.language]
+        self._words = CATALOGUES[self.language]
 
     def __call__(self, key: str, **values: object) -> str:
         """The words of ``key``, with values in their places. Raises ``KeyError`` for a key that no catalogue has."""
@@ -35,11 +36,16 @@ class Words:
 
     def said(self, text: str) -> str:
         """A sentence of a plan's review in this language; any other text as it is."""
-        return str(translated(text, self._sentences))
+        return str(translated(text, SENTENCES[self.language]))
 
     def known(self, prefix: str, name: str) -> str:
         """The words for a name of the engine, ``prefix.name``; the name itself if a newer engine made it up."""
         return self._words.get(f"{prefix}.{name}", name)
+
+    def asks(self, question: Mapping[str, Any]) -> str:
+        """What a question asks."""
+        kind = "forked" if question.get("question_id") == FORKED else str(question["kind"])[:60]
+        return capital(asked(kind, self.language))
 
 
 def language_of(chosen: str | None, accepted: str) -> str:

@@ -19,7 +19,7 @@ from saga_engine.planner.planning import Planning
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.server.app import create_app
 from saga_engine.server.console.goals import PARTS
-from saga_engine.server.console.words import LANGUAGES
+from saga_engine.server.console.words import CATALOGUES
 from saga_engine.server.goals import Goals
 from saga_engine.server.identity import ANYBODY
 from saga_engine.server.settings import ServerSettings
@@ -230,6 +230,6 @@ def test_every_row_of_a_review_has_its_word() -> None:
     source = open(review_rows.__file__, encoding="utf-8").read()  # noqa: SIM115, PTH123
     kinds = set(re.findall(r'Row\([^\n]*?, "([a-z ]+)", ', source)) | {"mail", "message", "notice", "post", "letter"}
     assert len(kinds) > 20
-    known: Mapping[str, str] = LANGUAGES["en"]
+    known: Mapping[str, str] = CATALOGUES["en"]
     assert [each for each in kinds if f"review.{each}" not in known] == []
     assert [each for each in PARTS if f"part.{each}" not in known] == []
