@@ -204,8 +204,11 @@ class GuardStore(SagaLookup, Protocol):
     async def leave(self, resource: str, ticket: str) -> None:
         """Stand in line for it no more."""
 
-    async def unhold(self, resource: str, family: str, saga: str, since_ms: int) -> bool:
-        """A saga holds a resource no more, if it does so since then; whether it did."""
+    async def unhold(self, resource: str, family: str, saga: str, since_ms: int, ticket: str = "") -> bool:
+        """A saga holds a resource no more, if it does so since then; whether it did.
+
+        ``ticket``: only if no other one of its family has been granted it since that one was.
+        """
         ...
 
     async def holds(self) -> Sequence[HeldResource]:

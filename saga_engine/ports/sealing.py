@@ -183,7 +183,7 @@ VERBS: Final[Mapping[type, Mapping[str, Verb]]] = {
         "free": _verb("ticket ttl_ms silent_ms", resource=_RESOURCE, returns="stored"),
         "hold": _verb("claim ttl_ms", resource=_RESOURCE),
         "leave": _verb("ticket", resource=_RESOURCE),
-        "unhold": _verb("family saga since_ms", resource=_RESOURCE),
+        "unhold": _verb("family saga since_ms ticket", resource=_RESOURCE),
         "reserve": _verb("interval_us burst max_wait_ms", rate=Name("rate")),
         "breakers": _verb("tools", returns="stored"),
         "counters": _verb("tools", returns="stored"),

@@ -25,6 +25,7 @@ from saga_engine.errors import (
     LeaseLost,
     SagaError,
     SagaExists,
+    SagaNotFound,
     StoreRefused,
     StoreUnavailable,
 )
@@ -354,16 +355,23 @@ class Supervisor:
         """
         saga_id, losses = saga.saga_id, 0
         saga.waking = False
+        unwritten: FromSubmission | None = None
         while True:
             if type(source) is FromJournal:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
-            took = await self._entrance.enter(saga, source)
+            try:
+                took = await self._entrance.enter(saga, source)
+            except SagaNotFound:
+                if unwritten is None:
+                    raise
+                source, unwritten = unwritten, None  # the lease was lost before its first record was written
+                continue
             if isinstance(took, SagaResult):
                 if took.status in t.SAGA_FINAL and (work := self._on_end(saga_id, None)) is not None:
                     await work
                 return took
             driver, first = took
-            source = FromJournal()  # if it has to be taken over again
+            submitted, source = source, FromJournal()  # if it has to be taken over again
             saga.driver = driver
             saga.begun = True
             if self.closing:
@@ -379,6 +387,8 @@ class Supervisor:
             except (LeaseLost, asyncio.CancelledError) as error:
                 losses += 1
                 self._absorb(saga, error)
+                if type(submitted) is FromSubmission and driver.journalled is not None:
+                    unwritten = submitted._replace(counted=False)
                 if self.closing or saga.queued or losses > _MAX_LOSSES:
                     # One from the queue is found there again, unless a late request of ours fenced it off.
                     self.pending.add_unsure(saga_id, AT_ONCE)
@@ -397,6 +407,7 @@ class Supervisor:
                 if self._is_done(saga, driver):
                     ended = driver.state.status in t.SAGA_FINAL
                     if ended and (work := self._on_end(saga_id, driver.state)) is not None:
+                        saga.driver = None  # it has ended: a lease that is lost now stops nothing of it
                         await work
                     return SagaResult(driver.state)
                 if driver.stopping:

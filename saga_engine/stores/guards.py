@@ -218,7 +218,13 @@ class RedisGuards:
     async def hold(self, resource: str, claim: HoldClaim, ttl_ms: int) -> HoldAnswer:
         """Hold a resource until ``unhold``, or stand in line for it for ``ttl_ms`` from now."""
         about: list[Argument] = [claim.family, claim.saga, claim.started_ms, "w" if claim.write else "r"]
-        place: list[Argument] = [claim.ticket, 0 if claim.undo else 1, int(claim.skips), claim.note]
+        place: list[Argument] = [
+            claim.ticket,
+            0 if claim.undo else 1,
+            int(claim.skips),
+            claim.note,
+            _hash(claim.ticket),
+        ]
         args: list[Argument] = ["hold", bounded_ms(ttl_ms), *about, *place]
         granted, *rest = await self._run("guard_hold", self._hold_keys(resource), args)
         if granted:
@@ -229,9 +235,9 @@ class RedisGuards:
         """Stand in line for it no more."""
         await self._run("guard_hold", self._hold_keys(resource), ["leave", ticket])
 
-    async def unhold(self, resource: str, family: str, saga: str, since_ms: int) -> bool:
-        """A saga holds it no more, if it does so since then."""
-        args: list[Argument] = ["unhold", family, saga, since_ms]
+    async def unhold(self, resource: str, family: str, saga: str, since_ms: int, ticket: str = "") -> bool:
+        """A saga holds it no more, if it does so since then; with a ``ticket``, only if no other was granted it."""
+        args: list[Argument] = ["unhold", family, saga, since_ms, _hash(ticket) if ticket else ""]
         return bool(await self._run("guard_hold", self._hold_keys(resource), args))
 
     async def holds(self) -> Sequence[HeldResource]:

@@ -92,6 +92,23 @@ class Holds:
         assert await guards.unhold("r", "a", "a", found.since_ms)
         assert not await guards.unhold("r", "a", "a", found.since_ms)
 
+    async def test_who_gives_back_takes_nothing_from_others(self, guards: GuardStore) -> None:
+        """Law: a call that gives back what it took ends no hold on which another call of its saga relies."""
+        for write in (True, False):
+            first, second = claim("a", write=write), claim("a", write=False)._replace(ticket="a other")
+            found = await guards.hold("r", first, LONG_MS)
+            assert not await guards.unhold("r", "a", "a", found.since_ms, second.ticket)
+            assert (await guards.hold("r", first, LONG_MS)).new is False
+            assert (await guards.hold("r", second, LONG_MS)).new is False
+            for ticket in (first.ticket, second.ticket):
+                assert not await guards.unhold("r", "a", "a", found.since_ms, ticket)
+            blocked = await guards.hold("r", claim("b"), LONG_MS)
+            assert [(each.saga, each.write) for each in blocked.others] == [("a", write)]
+            assert await guards.unhold("r", "a", "a", found.since_ms)
+            await guards.leave("r", claim("b").ticket)
+            found = await guards.hold("r", first, LONG_MS)
+            assert await guards.unhold("r", "a", "a", found.since_ms, first.ticket)
+
     async def test_first_come_first_held(self, guards: GuardStore) -> None:
         """Law: who came first is next, also if it asks last; one that left has no place any more."""
         held = await guards.hold("r", claim("a"), LONG_MS)

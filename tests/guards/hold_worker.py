@@ -61,17 +61,21 @@ def tools_on(log: Path) -> list[Any]:
     @tool(undo="nothing")
     async def note() -> None: ...
 
+    @tool(undo="give", **{**HELD, "resource": ["item:{item}", "item:{to}"]})
+    async def move(item: str, to: str, ctx: ToolContext) -> dict[str, Any]:
+        return await write(ctx, item, -1)
+
     @tool
     async def nothing() -> None: ...
 
     @tool(keyed=True, retry=SOON)
     async def ship(order: str) -> None: ...
 
-    @tool(undo="nothing", retry=RetryPolicy(max_attempts=1))
+    @tool(undo="nothing", keyed=True, retry=RetryPolicy(max_attempts=1))
     async def refuse() -> None:
         raise ToolError("no", retryable=False)
 
-    return [look, take, give, note, nothing, ship, refuse]
+    return [look, take, move, give, note, nothing, ship, refuse]
 
 
 def opened(url: str, log: Path) -> Any:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from saga_engine.ports import Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from saga_engine.core.state import State
-    from saga_engine.ports import Call
+    from saga_engine.ports import Call, HeldResource
 
 
 class Kin(Protocol):
@@ -101,6 +103,10 @@ class Families:
             at = above
         return False
 
+    async def saga_may_turn(self, saga_id: str) -> bool:
+        """Whether a saga that waits somewhere can be undone whole. Raises ``StoreUnavailable``."""
+        return self._kin is not None and await self._kin.may_turn(saga_id)
+
     async def _top(self, saga_id: str, at: Standing) -> tuple[str, Standing]:
         """The saga above all that wait for this one."""
         assert self._kin is not None
@@ -110,3 +116,48 @@ class Families:
                 break
             saga_id, at = at.parent, above
         return saga_id, at
+
+
+# --- circles of which each family waits for what the next one holds: pure -------------------------------------------
+
+
+class InCircle(NamedTuple):
+    """A family in a circle, when it began, and its sagas that hold or wait."""
+
+    family: str
+    started_ms: int
+    sagas: Sequence[str]
+
+
+def circle_of(family: str, found: Iterable[HeldResource]) -> list[InCircle]:
+    """The other families of all circles in which a family waits; none: it waits for somebody who goes on."""
+    waits_for: dict[str, set[str]] = {}
+    held_by: dict[str, set[str]] = {}
+    began: dict[str, int] = {}
+    sagas: dict[str, set[str]] = {}
+    for each in found:
+        holders = {holder.family for holder in each.holders}
+        for holder in each.holders:
+            began[holder.family] = holder.started_ms
+            sagas.setdefault(holder.family, set()).add(holder.saga)
+        for ticket, _ in each.waiting:
+            saga, _, rest = ticket.partition(" ")
+            who = rest.partition(" ")[2] or saga
+            sagas.setdefault(who, set()).add(saga)
+            for other in holders - {who}:
+                waits_for.setdefault(who, set()).add(other)
+                held_by.setdefault(other, set()).add(who)
+    around = _reached(family, waits_for) & _reached(family, held_by)
+    return [InCircle(each, began[each], sorted(sagas[each])) for each in sorted(around - {family}) if family in around]
+
+
+def _reached(start: str, edges: dict[str, set[str]]) -> set[str]:
+    """All that is reached from a family, and itself only by a circle."""
+    reached: set[str] = set()
+    open_ones = [start]
+    while open_ones:
+        for each in edges.get(open_ones.pop(), ()):
+            if each not in reached:
+                reached.add(each)
+                open_ones.append(each)
+    return reached

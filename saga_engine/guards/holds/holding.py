@@ -8,7 +8,9 @@ held: then the waiter does that.
 not wait: its call is *not done*, so that the saga is undone and gives back what it holds. So families that hold
 something wait for younger ones only, and never in a circle. A saga that must not be undone (its pivot has happened,
 a step is in doubt, it is being undone, or a parent waits for it) waits all the same; of each circle that such sagas
-make, the bound is the end. What one call has taken before it had to wait, it gives back meanwhile.
+make, the youngest that may be undone gives way after a while, although it waits for younger ones; if none may, the
+youngest waits no longer, so that an operator is asked. What one call has taken before it had to wait, it gives back
+meanwhile.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from saga_engine.core.effects import ErrorInfo, NotDone
+from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import SagaError
-from saga_engine.guards.holds.family import Families, Kin, Member
+from saga_engine.guards.holds.family import Families, Kin, Member, circle_of
 from saga_engine.guards.waiting import Chores, Turn, Waiting, Word, is_undo, settle, store_trouble, turned_away
 from saga_engine.loggers import logger_of
 from saga_engine.plan.limits import GUARD_WAIT_S
@@ -45,6 +47,8 @@ _FIRST_PAUSE_S: Final = 0.005
 _LAST_PAUSE_S: Final = 0.25
 #: How often a waiting call looks whether the saga in its way has ended, and what its own family holds.
 _LOOK_S: Final = 1.0
+#: How often a waiting call of a saga that holds something looks whether it is in a circle of which nobody gives way.
+_CIRCLE_S: Final = 2.0
 #: How long a place in the line is kept for a call that does not ask.
 _TICKET_MS: Final = 5_000
 #: How long a call waits whose agent wants to be told at once (``guard_wait_s`` 0).
@@ -118,13 +122,18 @@ class Holds:
             held = self._held[member.saga] = {}
         held[token] = member.family, since_ms
 
-    async def give_back(self, member: Member, token: str) -> None:
-        """A saga holds a resource no more."""
-        _, since_ms = self._held[member.saga].pop(token)
-        await self._unhold(token, member.family, member.saga, since_ms)
+    async def give_back(self, member: Member, token: str, since_ms: int, ticket: str) -> None:
+        """A saga holds a resource no more that a call of it took, unless another one has begun because of it."""
+        self._held.get(member.saga, {}).pop(token, None)
+        done = False
+        try:
+            done = await self._unhold(token, member.family, member.saga, since_ms, ticket)
+        finally:
+            if not done:
+                self.took(member, token, since_ms)
 
-    async def _unhold(self, token: str, family: str, saga: str, since_ms: int) -> bool:
-        done = await self.store.unhold(token, family, saga, since_ms)
+    async def _unhold(self, token: str, family: str, saga: str, since_ms: int, ticket: str = "") -> bool:
+        done = await self.store.unhold(token, family, saga, since_ms, ticket)
         for turn in self._turns.get(token, ()):
             settle(turn, Word.TURN)
         return done
@@ -156,6 +165,22 @@ class Holds:
         """Whether a family holds anything. Raises ``StoreUnavailable``."""
         found = await self.store.holds()
         return any(holder.family == member.family for each in found for holder in each.holders)
+
+    async def ends_circle(self, member: Member, *, able: bool) -> bool:
+        """Whether a family that waits in a circle is the one that ends it; ``able``: it may be undone.
+
+        That is the youngest of those that may be undone; without any, the youngest. Raises ``StoreUnavailable``.
+        """
+        circle = circle_of(member.family, await self.store.holds())
+        if not circle:
+            return False
+        younger = [each for each in circle if (each.started_ms, each.family) > (member.started_ms, member.family)]
+        if not able and younger:
+            return False
+        for each in younger if able else circle:
+            if all([await self.families.saga_may_turn(saga) for saga in each.sagas]):
+                return False
+        return True
 
     async def free_ended(self, token: str, others: Sequence[Holder]) -> bool:
         """Give back what sagas hold that have ended; whether there were any. Raises ``StoreUnavailable``."""
@@ -222,7 +247,7 @@ class Holding:
 
     async def _take(self, wanted: Sequence[_Wanted], member: Member, call: Call) -> NotDone | None:
         until_s = asyncio.get_running_loop().time() + _patience_s(call)
-        fresh: list[str] = []
+        fresh: list[tuple[str, int]] = []
         at = 0
         while at < len(wanted):
             one = wanted[at]
@@ -233,18 +258,22 @@ class Holding:
                 at += 1
                 continue
             while fresh:  # it is tried again; meanwhile others may have it
-                await self._holds.give_back(member, fresh.pop())
+                await self._holds.give_back(member, *fresh.pop(), claim.ticket)
             turn = await self._wait(one, claim, found, member, call, until_s)
             if isinstance(turn, NotDone):
                 return turn
             self._took(turn, one, member, fresh)
             at = 0
+        reads = call.around is not None and call.direction == FORWARD
+        # Until now others could write. Who has waited reads its before-image again; so does this call.
+        if fresh and reads and call.waits is not None and (written := call.waits(call, True)) is not None:
+            await written
         return None
 
-    def _took(self, found: HoldAnswer, one: _Wanted, member: Member, fresh: list[str]) -> None:
+    def _took(self, found: HoldAnswer, one: _Wanted, member: Member, fresh: list[tuple[str, int]]) -> None:
         self._holds.took(member, one.token, found.since_ms)
         if found.new:
-            fresh.append(one.token)
+            fresh.append((one.token, found.since_ms))
 
     def _claim(self, one: _Wanted, member: Member, call: Call) -> HoldClaim:
         note = Note(one.token, one.shown, call.saga_id, call.step_id, self._tool.name, self._tool.hold_max_s)
@@ -254,7 +283,7 @@ class Holding:
             member.saga,
             member.started_ms,
             self._tool.effect != "read",
-            f"{call.saga_id} {place}",
+            f"{call.saga_id} {place} {member.family}",
             is_undo(call),
             note=msgspec.json.encode(note).decode(),
         )
@@ -265,6 +294,7 @@ class Holding:
         """Wait until the resource is ours; else why the call is not made."""
         loop, holds = asyncio.get_running_loop(), self._holds
         pause_s, look_s = _FIRST_PAUSE_S, loop.time()
+        circle_s = look_s + _CIRCLE_S
         try:
             while not found.granted:
                 looks = loop.time() >= look_s
@@ -279,7 +309,15 @@ class Holding:
                     continue
                 if claim.skips and _is_younger(claim, found.others, call) and await holds.families.may_turn(call):
                     return _gives_way(one, found.others)
-                if refused := _refusal(one, found.others, call, over=loop.time() >= until_s):
+                over = loop.time() >= until_s
+                if claim.skips and loop.time() >= circle_s:
+                    circle_s = loop.time() + _CIRCLE_S
+                    able = not is_undo(call) and await holds.families.may_turn(call)
+                    if await holds.ends_circle(member, able=able):
+                        if able:
+                            return _gives_way(one, found.others)
+                        over = True
+                if refused := _refusal(one, found.others, call, over=over):
                     return refused
                 word = await holds.pause(one.token, pause_s, call, self._counts)
                 if word is not Word.TURN:

@@ -2,17 +2,18 @@
 --
 -- KEYS  of one resource: holders, line (waiting tickets by rank and arrival), alive (the same by the ms in which they
 --       die), and the list of all held resources of the partition; for 'list' those of any partitions
--- ARGV  'hold', ttl_ms, family, saga, started_ms, mode ('r' or 'w'), ticket, rank (0 before 1), skips ('1'), note
---       'unhold', family, saga, since_ms
+-- ARGV  'hold', ttl_ms, family, saga, started_ms, mode ('r' or 'w'), ticket, rank (0 before 1), skips ('1'), note, taker
+--       'unhold', family, saga, since_ms, taker (empty: whichever call took it)
 --       'leave', ticket
 --       'list', most
 -- Reply hold: {1 or 2 (2: the saga did not hold it before), since_ms}; or {0, family, saga, mode, since_ms, started_ms,
 --       note, ...} of the families in the way, the oldest first, none if it only waits for others before it
---       unhold: 1, or 0 if that is not held; leave: 0
+--       unhold: 1, or 0 if that is not held, or by more calls than that taker; leave: 0
 --       list: for each resource {name, {family, saga, mode, since_ms, started_ms, note, ...}, {ticket, since_ms, ...}}
 --
--- A holder is a field '<family> <saga>' with the value of mode, since_ms, started_ms (when the family began) and note.
--- The saga is the one of the family whose end releases it.
+-- A holder is a field '<family> <saga>' with the value of mode, since_ms, started_ms (when the family began), taker and
+-- note. The saga is the one of the family whose end releases it. The taker is a hash of the ticket that took it, and
+-- "-" as soon as another one has passed because of it.
 --
 -- LAWS
 -- 1. Two families never hold a resource at once, unless both only read.
@@ -22,7 +23,8 @@
 --    last named; a dead one has no place. Who 'skips' (its family holds something else) does not stand behind others:
 --    nobody who holds something waits for anyone but a holder, so all deadlocks are between holders.
 -- 5. A repeat after a lost reply changes nothing but the time of death; it replies 1 instead of 2.
--- 6. A resource is in the list exactly while somebody holds it. Line and alive expire with the last ticket.
+-- 6. Who gives back what its own ticket took gives back nothing that another call relies on.
+-- 7. A resource is in the list exactly while somebody holds it. Line and alive expire with the last ticket.
 
 local call = redis.call
 local RANK = 2 ^ 43 -- more than any ms of this century
@@ -35,10 +37,11 @@ local function holders_in(key)
   local found, flat = {}, call('HGETALL', key)
   for i = 1, #flat, 2 do
     local family, saga = string.match(flat[i], '^(%S+) (%S+)$')
-    local mode, since, started, note = string.match(flat[i + 1], '^(%a) (%d+) (%d+) (.*)$')
+    local mode, since, started, taker, note = string.match(flat[i + 1], '^(%a) (%d+) (%d+) ([%x-]+) (.*)$')
     if mode then -- (a field that is none, from a foreign writer, holds nothing)
       found[#found + 1] = {
-        family = family, saga = saga, mode = mode, since = tonumber(since), started = tonumber(started), note = note
+        family = family, saga = saga, mode = mode, since = tonumber(since), started = tonumber(started), taker = taker,
+        note = note
       }
     end
   end
@@ -94,8 +97,8 @@ end
 if verb == 'unhold' then
   local field = ARGV[2] .. ' ' .. ARGV[3]
   local found = call('HGET', held, field)
-  local since = found and string.match(found, '^%a (%d+) ')
-  if not since or since ~= ARGV[4] then
+  local since, taker = string.match(found or '', '^%a (%d+) %d+ ([%x-]+) ')
+  if not since or since ~= ARGV[4] or (ARGV[5] ~= '' and taker ~= ARGV[5]) then
     return 0
   end
   call('HDEL', held, field)
@@ -151,10 +154,12 @@ end
 
 -- `mine`: what this saga itself holds already.
 local function grant(mine, waits)
-  local since = mine and mine.since or now
-  if not mine or (mode == 'w' and mine.mode == 'r') then
-    local text = string.format('%s %.0f %s ', mode, since, started)
-    call('HSET', held, family .. ' ' .. saga, text .. note)
+  local since, taker = mine and mine.since or now, ARGV[11]
+  local more, shared = mine and mode == 'w' and mine.mode == 'r', mine and mine.taker ~= taker
+  if not mine or more or (shared and mine.taker ~= '-') then
+    local text = string.format('%s %.0f %s %s ', (more or not mine) and mode or mine.mode, since, started,
+      shared and '-' or taker)
+    call('HSET', held, family .. ' ' .. saga, text .. ((more or not mine) and note or mine.note))
     if not mine then
       call('ZADD', list, now, name)
     end
