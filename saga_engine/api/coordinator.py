@@ -15,7 +15,7 @@ from saga_engine.api.erasing import erase
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
 from saga_engine.api.governing import SettingsChoice, governing
-from saga_engine.api.holds import Kindred, ended
+from saga_engine.api.holds import Kindred, Overdue, ended
 from saga_engine.api.opening import opening
 from saga_engine.api.plans import Registration, advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
@@ -196,6 +196,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
             governed=governed,
             on_end=partial(ended, self._guards),
         )
+        self.supervisor.audit.on_round = Overdue(self._guards, escalation, clock).look
 
     @classmethod
     @opening

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from shlex import quote
+from typing import TYPE_CHECKING, Final
 
+from saga_engine.core.effects import FORWARD
 from saga_engine.core.fold import started_of
 from saga_engine.errors import SagaNotFound, SettingInvalid
 from saga_engine.execution.calls import may_turn
-from saga_engine.guards.holds.listing import Held, held_in, unhold
-from saga_engine.ports import Standing, Store
+from saga_engine.execution.questions import tell
+from saga_engine.guards.holds.listing import Held, held_in, sweep, unhold
+from saga_engine.loggers import logger_of
+from saga_engine.ports import Question, Standing, Store
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.runtime.journal import folded_state, read_records
 
@@ -18,8 +23,14 @@ if TYPE_CHECKING:
     from saga_engine.core.state import State
     from saga_engine.guards.chain import GuardedTools
     from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.ports import Clock, Escalation
 
-__all__ = ["Held", "Kindred", "concerning", "ended", "held", "release"]
+__all__ = ["Held", "Kindred", "Overdue", "concerning", "ended", "held", "release"]
+
+_log = logger_of("saga_engine")
+
+#: How long it is remembered that an operator was told of a hold: a year.
+_TOLD_US: Final = 365 * 86400 * 1_000_000
 
 
 async def held(store: Store) -> list[Held]:
@@ -75,6 +86,47 @@ class Kindred:
             return await folded_state(await read_records(self._store, saga_id), self._catalog)
         except SagaNotFound:
             return None
+
+
+class Overdue:
+    """Tells operators of what sagas hold for longer than ``hold_max_s``: of each hold once, by one of all processes."""
+
+    def __init__(self, guards: GuardedTools, escalation: Escalation, clock: Clock) -> None:
+        self._holds = guards.holds
+        self._escalation = escalation
+        self._clock = clock
+
+    async def look(self) -> None:
+        """Give back what ended sagas have left, and notify of what is overdue. Raises ``StoreUnavailable``."""
+        if not self._holds.used:
+            return
+        store = self._holds.store
+        await sweep(store)
+        for each in await held_in(store, self._clock.now_ms()) if self._escalation.hooks else ():
+            if each.overdue and await store.reserve(f"overdue {each.token} {each.since_ms}", _TOLD_US, 1, 0) == 0:
+                self._holds.beside(self._tell(each), "telling of a hold that is overdue")
+
+    async def _tell(self, held: Held) -> None:
+        """Call the hooks until they take it, a minute apart; with the process that ends."""
+        while (error := await tell(self._escalation, notice_of(held), 0)) is not None:
+            _log.warning("nobody could be told that saga %s holds something for too long: %s", held.saga, error.message)
+            await asyncio.sleep(60)
+
+
+def notice_of(held: Held) -> Question:
+    """The notice that a saga holds a resource for too long."""
+    who = ", ".join(saga for saga, _ in held.waiting[:3])
+    waits = f"; {len(held.waiting)} wait for it ({who})" if held.waiting else ""
+    error = {
+        "error_code": "hold_overdue",
+        "message": f"saga {held.saga} holds the resource {held.resource!r} for longer than {held.max_s:g} s{waits}",
+        "suggestion": f"see to the saga, or take it away: saga release {quote(held.resource)}",
+    }
+    name = f"hold:{held.token[:12]}:{held.since_ms}"
+    asked_ms = held.since_ms + round((held.max_s or 0) * 1000)
+    return Question(
+        held.saga, name, held.step, "", held.tool, FORWARD, "hold-overdue", (), error, goal="", asked_ms=asked_ms
+    )
 
 
 def ended(guards: GuardedTools, saga_id: str, state: State | None) -> Awaitable[None] | None:

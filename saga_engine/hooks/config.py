@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from saga_engine.hooks.links import Links
 
 _T = TypeVar("_T")
-#: The kinds of questions, and of the notice that asks nothing.
-KINDS: Final = (*OPTIONS, "deferred", "finally")
+#: The kinds of questions, and of the notices that ask nothing.
+KINDS: Final = (*OPTIONS, "deferred", "finally", "hold-overdue")
 _SECRET: Final = re.compile(r"\$secret\.([A-Za-z_]\w*)")
 _YEAR_S: Final = 366 * 86400.0
 _RECIPIENT: Final = re.compile(r"[\w.-]{1,40}")

@@ -51,6 +51,10 @@ QUESTIONS: Final[Fragment] = {
         "a step of the plan's 'finally' was not done, or is in doubt; the saga's end does not change",
         "收尾步骤没有完成或存疑，saga 的结局不变。",
     ),
+    "asks.hold-overdue": (
+        "the saga holds a resource for longer than its tool says; no answer is needed",
+        "saga 持有资源的时间超过工具声明的上限，无需答复。",
+    ),
     "asks.forked": (
         "this session is a fork, and is kept until its agent runs again",
         "该会话是一个分叉，将保留到其智能体再次运行。",

@@ -8,7 +8,7 @@ restored backup, a fail-over) to when the saga was driven here. It removes what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.loggers import logger_of
@@ -20,6 +20,8 @@ _log = logger_of("saga_engine.audit")
 
 #: The interval between pieces, in seconds.
 EVERY_S = 1.0
+#: Every so many pieces, others look at their own.
+_PIECES_PER_ROUND = 5
 #: Every so many whole sweeps, the audit searches for owners that are gone.
 _SWEEPS_PER_CLEARING = 60
 #: At most so many damaged sagas are logged, each once.
@@ -40,6 +42,9 @@ class Audit:
         covers: Callable[[int], bool],
         pending: PendingReleases,
     ) -> None:
+        #: What others look at every few pieces.
+        self.on_round: Callable[[], Awaitable[None]] | None = None
+        self._pieces = 0
         self._work = work
         self._owner = owner
         self._drives = drives
@@ -147,6 +152,9 @@ class Audit:
             await asyncio.sleep(EVERY_S)
             try:
                 await self.look()
+                self._pieces += 1
+                if self.on_round is not None and self._pieces % _PIECES_PER_ROUND == 0:
+                    await self.on_round()
             except (StoreUnavailable, StoreRefused) as error:
                 _log.debug("no sweep now: %s", error)
             except Exception:  # noqa: BLE001 - the next piece may do better

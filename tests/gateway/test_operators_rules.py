@@ -133,3 +133,26 @@ async def test_agents_share_the_memory_of_a_result() -> None:
         report = await other.done("saga_rollback")
         assert (report["undone"], report["left"], report["clean"]) == ([], [], True)
         assert desk.done == ["order Ann"]
+
+
+async def test_what_the_saga_of_one_agent_holds_another_agent_waits_for() -> None:
+    """It is told who holds it and may decide; when the first saga has been undone, its call is made."""
+    desk = Desk()
+
+    @tool(undo="unbook", resource="guest:{guest}", hold="saga")
+    async def invite(guest: str) -> dict[str, str]:
+        desk.done.append(f"invite {guest}")
+        return {"guest": guest}
+
+    async with (
+        engine(tools=[*desk.tools(), invite], limits={"guard_wait_s": 0}) as coordinator,
+        agent(coordinator) as it,
+        agent(coordinator, "other") as other,
+    ):
+        await it.done("invite", guest="Ann")
+        refused = await other.call("invite", guest="Ann")
+        assert refused.is_error
+        assert "saga desk holds the resource 'guest:Ann'" in str(refused.content)
+        await it.done("saga_rollback")
+        await other.done("invite", guest="Ann")
+        assert desk.done == ["invite Ann", "unbook Ann", "invite Ann"]

@@ -53,7 +53,7 @@ class Shop:
         async def take_again(item: str) -> None:
             self.stock[item] -= 1
 
-        @tool(undo="note_again")
+        @tool(undo="note_again", timeout_s=600)
         async def note() -> None:
             await self.pass_gate("note")
 

@@ -13,6 +13,7 @@ from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
 from saga_engine.api.holds import held
 from saga_engine.core.states import COMPENSATED, COMPLETED, ESCALATED
 from saga_engine.guards.holds.holding import token_of
+from saga_engine.ports import HoldClaim
 from saga_engine.stores import open_store
 from tests.guards.shop import Shop, holders, opened, plan, waiting
 from tests.tools.calls import PATIENCE_S
@@ -270,3 +271,66 @@ async def test_a_lease_that_is_lost_at_any_request(monkeypatch: pytest.MonkeyPat
             break
         at += every
     assert at > 20
+
+
+# --- an operator ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_operator_is_told_once_of_what_is_held_for_too_long(store: Any) -> None:
+    """Two processes look; one of them tells, once, who holds what and who waits. A hold of a later saga is told anew."""
+    shop = Shop("a")
+    gate = shop.shut("note")
+    told: list[Any] = []
+    given = dict(durability="relaxed", settings=None, on_escalation=told.append)
+    tools = shop.tools(hold_max_s=30)
+    async with Coordinator.open(store, tools, **given) as c, Coordinator.open(store, tools, **given) as d:  # type: ignore[arg-type]
+        await d.supervisor.lease()
+        one = asyncio.create_task(c.run(plan(("take", "a"), "note"), saga_id="one"))
+        await shop.at("note")
+        two = asyncio.create_task(d.run(plan(("take", "a"), "note"), saga_id="two"))
+        await waiting(c, "two")
+        await asyncio.sleep(25)
+        assert told == []
+        await asyncio.sleep(100)
+        (notice,) = told
+        assert (notice.saga_id, notice.kind, notice.options, notice.tool) == ("one", "hold-overdue", (), "take")
+        assert "saga one holds the resource 'item:a' for longer than 30 s; 1 wait for it (two)" in str(notice.error)
+        assert notice.error["suggestion"].endswith("saga release item:a")
+        gate.set()
+        await one
+        await shop.at("note", 2)
+        assert (await two).status == COMPLETED
+        assert len(told) == 1
+
+
+async def test_a_hook_that_fails_is_called_again(store: Any) -> None:
+    """A notice that was not delivered is delivered later."""
+    shop = Shop("a")
+    gate = shop.shut("note")
+    told: list[Any] = []
+
+    def hook(question: Any) -> None:
+        told.append(question)
+        if len(told) == 1:
+            raise OSError("no network")
+
+    given = dict(durability="relaxed", settings=None, on_escalation=hook)
+    async with Coordinator.open(store, shop.tools(hold_max_s=1), **given) as c:  # type: ignore[arg-type]
+        one = asyncio.create_task(c.run(plan(("take", "a"), "note"), saga_id="one"))
+        await shop.at("note")
+        await asyncio.sleep(300)
+        assert len(told) == 2
+        gate.set()
+        await one
+
+
+async def test_what_ended_sagas_have_left_is_given_back(store: Any) -> None:
+    """Nobody wants it, and yet it is held no more: what a killed process leaves does not stay for ever."""
+    shop = Shop("a")
+    async with opened(shop, store) as c:
+        await c.run(plan(("take", "a")), saga_id="one")
+        note = f'{{"token":"{token_of("item:a")}","key":"item:a","saga":"one","step":"1","tool":"take"}}'
+        claim = HoldClaim("one", "one", 1, write=True, ticket="one left", note=note)
+        assert (await store.guard_store().hold(token_of("item:a"), claim, 1000)).granted
+        await asyncio.sleep(10)
+        assert await store.guard_store().holds() == []

@@ -113,6 +113,15 @@ class Holds:
         #: By the saga that releases it and the token: of which family, and since when.
         self._held: dict[str, dict[str, tuple[str, int]]] = {}
 
+    @property
+    def used(self) -> bool:
+        """Whether a tool of this process has ``hold``."""
+        return self._registry.holding
+
+    def beside(self, work: Coroutine[Any, Any, Any], what: str) -> None:
+        """Begin what nobody waits for."""
+        self._chores.start(work, what)
+
     def took(self, member: Member, token: str, since_ms: int) -> None:
         """A saga holds a resource."""
         held = self._held.get(member.saga)
@@ -216,7 +225,7 @@ class Holds:
 
     def leave(self, token: str, ticket: str) -> None:
         """Stand in line no more; nobody waits for this."""
-        self._chores.start(self.store.leave(token, ticket), "leaving a line")
+        self.beside(self.store.leave(token, ticket), "leaving a line")
 
 
 class _Wanted(NamedTuple):

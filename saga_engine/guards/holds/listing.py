@@ -68,6 +68,15 @@ async def held_in(store: GuardStore, now_ms: int) -> list[Held]:
     return sorted(made, key=lambda held: (held.since_ms, held.resource, held.saga))
 
 
+async def sweep(store: GuardStore) -> None:
+    """Give back what sagas hold that have ended: their process died before it did so. Raises ``StoreUnavailable``."""
+    for each in await store.holds():
+        for holder in each.holders:
+            status = await store.saga_status(holder.saga)
+            if status is None or status in SAGA_FINAL:
+                await store.unhold(note_of(holder).token, holder.family, holder.saga, holder.since_ms)
+
+
 async def unhold(store: GuardStore, held: Held) -> bool:
     """Take it away; whether it was held still. Raises ``StoreUnavailable``."""
     return await store.unhold(held.token, held.family, held.saga, held.since_ms)
