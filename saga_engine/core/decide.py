@@ -79,6 +79,7 @@ from saga_engine.core.steps.conditional import checked
 from saga_engine.core.undo_ahead import next_ahead
 from saga_engine.core.undo_by_call import is_held
 from saga_engine.core.verified.looking import free
+from saga_engine.language.errors import said
 from saga_engine.plan.tool_spec import Semantic
 
 #: How often the planner may find another way for one saga.
@@ -86,9 +87,7 @@ MAX_REPLANS: Final = 3
 #: How long, in seconds, an operator has to answer about steps that a model proposed.
 PROPOSAL_EXPIRES_S: Final = 86_400.0
 _STUCK: Final = frozenset({"undo-failed", "undo-missing"})
-_NOBODY_ASKED: Final = ErrorInfo(
-    "planner_unavailable", "the model could not be reached, and no process with a planner came to ask it again"
-)
+_NOBODY_ASKED: Final = ErrorInfo("planner_unavailable", said("planner_unavailable"))
 
 Records = Sequence[r.AnyRecord]
 _NONE: Records = ()
@@ -158,8 +157,8 @@ def _is_quiet(state: State) -> bool:
 
 def _no_progress(state: State, doing: str) -> ErrorInfo:
     most = state.plan.max_crashes
-    why = f"{most} processes in a row ended, or lost their lease, while they {doing}: it is not tried again"
-    return ErrorInfo("takeovers_without_progress", why, "find out what ends the process")
+    why = said(f"takeovers_without_progress.{doing}", most=most)
+    return ErrorInfo("takeovers_without_progress", why, said("takeovers_without_progress.hint"))
 
 
 def _alerts(state: State, now: int) -> Records:
@@ -167,7 +166,7 @@ def _alerts(state: State, now: int) -> Records:
     out: list[r.AnyRecord] = [
         r.AlertIntended(at=now, question=question, attempt=alert.attempt + 1, round=alert.round)
         if alert.crashes < state.plan.max_crashes
-        else r.AlertFailed(at=now, question=question, error=_no_progress(state, "notified operators"), delay_ms=-1)
+        else r.AlertFailed(at=now, question=question, error=_no_progress(state, "alert"), delay_ms=-1)
         for question, alert in state.alerts.items()
         if not alert.in_flight and alert.due <= now
     ]
@@ -322,12 +321,11 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
         return _NONE
     step = state.plan.steps[failed].key
     if state.ask_crashes.get(failed, 0) >= state.plan.max_crashes:
-        return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress(state, "asked a model"))]
+        return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress(state, "model"))]
     # Steps that can be undone cannot follow the pivot, so no other way is left (scenario pivot-happened).
     if state.past_pivot or not capabilities.planner or state.replans >= MAX_REPLANS:
-        why = f"{MAX_REPLANS} other ways have been tried" if capabilities.planner else "no planner is set up here"
-        why = "the saga has passed its pivot" if state.past_pivot else why
-        error = ErrorInfo("no_other_way", why)
+        why = "pivot" if state.past_pivot else "tried" if capabilities.planner else "planner"
+        error = ErrorInfo("no_other_way", said(f"no_other_way.{why}", n=MAX_REPLANS))
         return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=error)]
     return [r.PlannerAsked(at=now, step=step, purpose="replan")]
 

@@ -21,6 +21,7 @@ from saga_engine.core.masking import mask_of, tools_of_step
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import StepState
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledRead, Serving
 from saga_engine.plan.expect import CHANGED
 from saga_engine.plan.jsonpath import Mismatch, find
@@ -103,8 +104,8 @@ def changed(state: State, index: int, found: Image) -> NotDone:
     read = state.acting(index).before
     assert read is not None
     was, now = (_shown(state, index, image) for image in (state.steps[index].before, found))
-    why = f"the value that {cut(read.tool, 80)} reads is not what this saga knows any more: it was {was}, and is {now}"
-    hint = f"read it again with {cut(read.tool, 80)}, and decide anew"
+    why = said("changed_meanwhile", tool=cut(read.tool, 80), was=was, now=now)
+    hint = said("changed_meanwhile.hint", tool=cut(read.tool, 80))
     return NotDone(ErrorInfo("changed_meanwhile", why, hint, retryable=False), retryable=False)
 
 
@@ -166,8 +167,8 @@ def _left_by(step: StepState) -> Image | None:
 
 
 def _unread(read: CompiledRead, why: str) -> NotDone:
-    message = f"the call is made only if the value that {cut(read.tool, 80)} reads is what this saga knows, and {why}"
-    hint = f"call {cut(read.tool, 80)} with the same params first, and decide by what it shows"
+    message = said("expect_unread", tool=cut(read.tool, 80), why=why)
+    hint = said("expect_unread.hint", tool=cut(read.tool, 80))
     return NotDone(ErrorInfo("expect_unread", message, hint, retryable=False), retryable=False)
 
 

@@ -17,10 +17,11 @@ from saga_engine.core.questions import unsettled
 from saga_engine.core.report import failure, report
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Ending
+from saga_engine.language.errors import said
 from saga_engine.plan.limits import FINALLY_S
 
 _NONE: Sequence[r.AnyRecord] = ()
-_OVER: Final = ErrorInfo("finally_over", f"the steps of 'finally' have had {FINALLY_S:g} s")
+_OVER: Final = ErrorInfo("finally_over", said("finally_over", s=f"{FINALLY_S:g}"))
 
 
 def end(state: State, record: r.AnyRecord, now: int) -> Sequence[r.AnyRecord]:

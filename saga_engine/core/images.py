@@ -19,6 +19,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, Done, Error
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import StepState
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledRead
 from saga_engine.plan.values import canonical
 
@@ -37,7 +38,7 @@ def image_of(read: CompiledRead, outcome: Outcome) -> Image | NotDone:
         return {"absent": True}
     why = ErrorInfo(
         "image_unread",
-        f"the read {read.tool} of the value that the call changes failed: {error.error_code}: {error.message}"[:1000],
+        said("image_unread", tool=read.tool, code=error.error_code, message=error.message),
         error.suggestion,
         error.retryable,
     )
@@ -146,19 +147,16 @@ def same(one: Any, other: Any) -> bool:
 def drift(read: CompiledRead, step: StepState) -> ErrorInfo:
     """The error of a question about drift; it names nobody else where it is not known how the step left the value."""
     if not has_after(step):
-        why = "its read after the call failed" if step.after else "its call was settled without an answer of its own"
+        why = "drift.unread" if step.after else "drift.settled"
         return ErrorInfo(
             "drift",
-            f"the value that {read.tool} reads is not as the step found it, and it is not known how the step left it: "
-            f"{why}",
-            "compare the values; 'undo' overwrites what was found, 'accept' leaves it, and 'retry' asks again unless "
-            "the value is then as before",
+            said(why, tool=read.tool),
+            said("drift.hint-again"),
         )
     return ErrorInfo(
         "drift",
-        f"the value that {read.tool} reads is neither as the step found it nor as the step left it: somebody else "
-        "changed it since",
-        "compare the values; 'undo' overwrites what was found, 'accept' leaves it",
+        said("drift", tool=read.tool),
+        said("drift.hint"),
     )
 
 
@@ -183,24 +181,25 @@ def settled(state: State, index: int, direction: Direction, found: Image) -> Out
         # Of several calls, one may well have left the value as it is.
         single = step.undo_call is None or step.undo_call.of == 1
         if single and read.sole_writer and same(found, step.after):
-            return _did_not_happen(read, "the value is as the step left it")
-        why = f"the value that {read.tool} reads does not tell whether the undo happened"
-        return Unknown(ErrorInfo("image_undecided", why))
+            return _did_not_happen(read, "left")
+        return Unknown(ErrorInfo("image_undecided", said("image_undecided", tool=read.tool)))
     if same(found, step.before):
-        return _did_not_happen(read, "the value is unchanged")
+        return _did_not_happen(read, "unchanged")
     if read.expect is not None and not would_leave(state, index, found):
         # Nobody looked right before the call, so what is there may have been there.
-        return Unknown(ErrorInfo("image_undecided", f"the value that {read.tool} reads is not the call's own"))
+        return Unknown(ErrorInfo("image_undecided", said("image_undecided.own", tool=read.tool)))
     if read.after == "output" and "value" in found:
         return Done(found["value"], via="probe", after=found)
     if state.session or output_is_bound(state, index):
-        why = f"the value that {read.tool} reads has changed, so the call happened; its output is not known"
-        return Unknown(ErrorInfo("output_unknown", why, "answer 'happened' with the output"))
+        why = said("output_unknown", tool=read.tool)
+        return Unknown(ErrorInfo("output_unknown", why, said("output_unknown.hint")))
     return Done(None, via="probe", after=found)
 
 
 def _did_not_happen(read: CompiledRead, why: str) -> NotDone:
-    return NotDone(ErrorInfo("did_not_happen", f"{read.tool}: {why}"), retryable=True, definite=True)
+    return NotDone(
+        ErrorInfo("did_not_happen", said(f"did_not_happen.{why}", tool=read.tool)), retryable=True, definite=True
+    )
 
 
 def is_known(image: Any) -> bool:

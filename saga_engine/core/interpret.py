@@ -40,6 +40,7 @@ from saga_engine.core.settling import facts, give_up, moot
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Replanning
 from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.language.errors import said
 from saga_engine.plan.amendments import Addition, Bounds
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog
 
@@ -179,7 +180,7 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
         return r.ProbeFailed(
             at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay, lost=outcome.lost
         )
-    error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
+    error = call.error or ErrorInfo(error_code="did_not_happen", message=said("did_not_happen.no-more"))
     # The tool's error before the probe counts: a refusal that the probe confirms is not retried.
     again = error.retryable is not False
     if again and call.tries < policy.max_attempts and not moot(state, effect.step, direction):

@@ -33,6 +33,7 @@ from saga_engine.errors import (
     JournalUnreadable,
     PlanInvalid,
 )
+from saga_engine.language.errors import said
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import plain, printable
 
@@ -241,7 +242,7 @@ def _close(state: State, message: Message, now_ms: int) -> r.SessionClosed:
 
 
 def _keep(state: State, message: Message, now_ms: int) -> r.SessionKept:
-    error = message.error or ErrorInfo("session_failed", "the agent failed")
+    error = message.error or ErrorInfo("session_failed", said("session_failed"))
     kept = session_records.keep(
         state, message.step, error, now_ms, ask=message.ask, idle_ms=message.idle_ms, message=message.id
     )

@@ -28,6 +28,7 @@ from typing import Any, Final
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Direction, ErrorInfo
 from saga_engine.core.state import State
+from saga_engine.language.errors import said
 
 #: The kinds of questions and their answers; docs/errors.md, 'Questions to operators', explains each.
 OPTIONS: Final = {
@@ -50,12 +51,12 @@ OPTIONS: Final = {
 MADE_UP_FOR: Final = frozenset({"undo-failed", "undo-missing"})
 #: Why an operator is asked, if no error states it.
 _CAUSES: Final = {
-    "in-doubt": ErrorInfo("answer_lost", "it is not known whether the call happened"),
-    "undo-in-doubt": ErrorInfo("answer_lost", "it is not known whether the undo happened"),
-    "undo-missing": ErrorInfo("undo_missing", "the step happened, and nothing says how it is undone"),
-    "undo-failed": ErrorInfo("undo_failed", "the undo did not succeed"),
-    "undo-blocked": ErrorInfo("undo_blocked", "the undo was not allowed"),
-    "step-failed": ErrorInfo("step_failed", "the step was not done"),
+    "in-doubt": ErrorInfo("answer_lost", said("answer_lost")),
+    "undo-in-doubt": ErrorInfo("answer_lost", said("answer_lost.undo")),
+    "undo-missing": ErrorInfo("undo_missing", said("undo_missing")),
+    "undo-failed": ErrorInfo("undo_failed", said("undo_failed")),
+    "undo-blocked": ErrorInfo("undo_blocked", said("undo_blocked")),
+    "step-failed": ErrorInfo("step_failed", said("step_failed")),
 }
 
 

@@ -20,6 +20,7 @@ from saga_engine.core.steps.child import begin_undo
 from saga_engine.core.undo_by_call import Undone, perhaps_undone, undone_by
 from saga_engine.core.undo_call import UndoCall
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledRollback
 from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
@@ -212,7 +213,7 @@ def _defer(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: bo
 
 def denied(state: State, index: int, now: int) -> r.AnyRecord:
     """An operator said that a call in doubt did not happen: the step continues as after a probe's answer."""
-    error = state.steps[index].forward.error or ErrorInfo("did_not_happen", "a person said that it did not happen")
+    error = state.steps[index].forward.error or ErrorInfo("did_not_happen", said("did_not_happen.operator"))
     return give_up(state, index, FORWARD, now, error, unavailable=True)
 
 
@@ -225,12 +226,9 @@ def moot(state: State, index: int, direction: str) -> bool:
 
 def _no_answer(call: CallState, tool: str) -> str:
     """How many owners ended before there was an answer, and how many of them had really begun the call."""
-    called = f"{call.crashes - call.lost_probes} of them had begun to call the tool {cut(tool, 80)}"
-    asked = f", {call.lost_probes} to ask its probe" if call.lost_probes else ""
-    ended = (
-        f"{max(call.takeovers, call.crashes)} processes in a row ended, or lost their lease, before there was an answer"
-    )
-    return f"{ended}; {called}{asked}: nothing more is tried by itself"
+    began, probes, ended = call.crashes - call.lost_probes, call.lost_probes, max(call.takeovers, call.crashes)
+    key = "takeovers_without_progress.probe" if probes else "takeovers_without_progress.call"
+    return said(key, most=ended, n=began, tool=cut(tool, 80), probes=probes)
 
 
 def settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
@@ -253,7 +251,7 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
     if call.crashes >= state.plan.max_crashes or call.takeovers >= _TAKEOVERS * state.plan.max_crashes:
         why = _no_answer(call, spec.name)
         kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
-        error = ErrorInfo("takeovers_without_progress", why, "find out what the call did, and what ends the process")
+        error = ErrorInfo("takeovers_without_progress", why, said("takeovers_without_progress.hint-call"))
         out.append(escalate(state, index, direction, kind, now, error))
     # A probe changes nothing and can tell both ways (doubt-probe-happened, doubt-probe-not-happened).
     elif call.probes < _probes(state, index, spec, direction):
@@ -264,14 +262,14 @@ def settle(state: State, index: int, direction: Direction, now: int, out: list[r
     # A read has no effect; and an error that proves that a request never left counts if no probe knows better
     # (doubt-never-sent).
     elif spec.effect == "read" or not (doubt.sent or doubt.repeat):
-        error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
+        error = call.error or ErrorInfo(error_code="no_answer", message=said("no_answer.read"))
         if spec.effect != "read" and call.tries < retry.max_attempts and not moot(state, index, direction):
             out.append(intend(state, index, direction, now))
         else:
             out.append(give_up(state, index, direction, now, error, unavailable=True))
     # Out of attempts, but the remote side still remembers the key when the deferred step is called again.
     elif direction == FORWARD and not spent and _waits_for_key(state, index, spec, call, now):
-        error = call.error or ErrorInfo(error_code="no_answer", message="no answer came")
+        error = call.error or ErrorInfo(error_code="no_answer", message=said("no_answer"))
         out.append(_defer(state, index, now, error, in_doubt=True))
     # The step is to be undone anyway, and its undo makes certain that no effect of its own remains, whether there was
     # one or not (doubt-undo-by-key).

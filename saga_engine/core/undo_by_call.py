@@ -16,6 +16,7 @@ from saga_engine.core import states as t
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
+from saga_engine.language.errors import said
 from saga_engine.plan.undo_calls import undo_call, undo_places
 from saga_engine.plan.values import canonical, cut
 
@@ -97,14 +98,14 @@ def perhaps_undone(state: State, index: int) -> ErrorInfo | None:
     """Why an operator is asked before the undo of a step: a later call of the same tool names the same object."""
     by = state.steps[index].undone_by
     if by >= 0:  # an operator accepted the doubt
-        return _perhaps(state, by, "and it is not known whether it happened")
+        return _perhaps(state, by, "perhaps_undone.doubt")
     for tool, made in _undo_calls(state, index) if _is_called(state, index) else ():
         for place in state.plan.tools.called(state.plan.steps, tool):
             step = state.steps[place]
             if place == index or step.undoes >= 0 or step.happened_nth <= state.steps[index].happened_nth:
                 continue
             if step.status == t.SUCCEEDED and _names_the_same(state, index, made, place):
-                return _perhaps(state, place, "and not with what the undo would be called with")
+                return _perhaps(state, place, "perhaps_undone")
     return None
 
 
@@ -117,8 +118,7 @@ def _is_called(state: State, index: int) -> bool:
 
 def _perhaps(state: State, by: int, how: str) -> ErrorInfo:
     tool, key = state.acting(by).tool, state.plan.steps[by].key
-    said = f"step {key} called {cut(tool, 80)}, {how}: perhaps it has undone this step"
-    return ErrorInfo("perhaps_undone", said, "look at what stands; 'retry' makes the undo")
+    return ErrorInfo("perhaps_undone", said(how, step=key, tool=cut(tool, 80)), said("perhaps_undone.hint"))
 
 
 def _names_the_same(state: State, index: int, made: Any, other: int) -> bool:

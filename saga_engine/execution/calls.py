@@ -16,6 +16,7 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Made
 from saga_engine.core.states import RUNNING, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import Params
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.values import canonical, json_path
@@ -175,7 +176,7 @@ def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:
     if not problems:
         return None
     where = json_path(problems[0][0])
-    message = f"a param does not fit the schema of the tool once the secrets are filled in (at {where})"
+    message = said("params_invalid.secrets", where=where)
     return NotDone(ErrorInfo("params_invalid", message, retryable=False), retryable=False)
 
 

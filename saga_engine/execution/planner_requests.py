@@ -27,6 +27,7 @@ from saga_engine.core.question_view import error_dict
 from saga_engine.core.records import Written
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.tool_spec import Semantic, ToolCatalog, ToolSpec
 from saga_engine.plan.written_again import options_of, parts_of
@@ -63,7 +64,7 @@ async def advise(
         _log.exception("the advisor failed")
         return ErrorInfo("planner_defect", f"{type(error).__name__}: {error}"[:500])
     if not isinstance(advice, Advice):
-        return ErrorInfo("planner_defect", f"the advisor returned {type(advice).__name__}, no Advice")
+        return ErrorInfo("planner_defect", said("planner_defect", type=type(advice).__name__))
     return advice
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.guards.waiting import is_undo
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.ports import BreakerState
 
@@ -115,10 +116,7 @@ class Breakers:
         seldom_s = min((now_s - since_s) * _PART, _SELDOM_S)
         at_s = max(now_s + max(left_s, seldom_s), last_s + _APART_S * random.uniform(0.5, 1.5))
         self._lines[name] = since_s, at_s
-        message = (
-            f"tool {name!r} is resting after {state.failures} failures in a row; nothing was called, "
-            f"and the next call may come in {left_s:.1f} s"
-        )
+        message = said("breaker_open", tool=repr(name), n=state.failures, s=f"{left_s:.1f}")
         error = ErrorInfo("breaker_open", message, retryable=True)
         return NotDone(error, retryable=True, retry_after_s=at_s - now_s, held=True)
 

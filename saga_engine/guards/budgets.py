@@ -24,6 +24,7 @@ import msgspec
 from saga_engine.core.effects import Done, ErrorInfo, NotDone
 from saga_engine.errors import SagaError
 from saga_engine.guards.waiting import is_undo, store_trouble
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.costs import amount_in
 
@@ -217,6 +218,6 @@ def _passed(limit: Mapping[str, float], amounts: Mapping[str, float], found: Map
     return ""
 
 
-def _refused(said: str, hint: str) -> NotDone:
-    message = f"not called: {said}"
+def _refused(why: str, hint: str) -> NotDone:
+    message = said("budget_spent", why=why)
     return NotDone(ErrorInfo("budget_spent", message, hint, retryable=False), retryable=False)

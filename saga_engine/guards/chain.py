@@ -25,6 +25,7 @@ from saga_engine.guards.stats import COUNTERS, KINDS, Counted, Counting
 from saga_engine.guards.stops import Stops
 from saga_engine.guards.waiting import Chores, Waiting, store_trouble
 from saga_engine.guards.writes.rivals import Writers
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.tools.invoke import Caller, Invocation
 from saga_engine.tools.outcomes import bounded, describe
@@ -409,7 +410,7 @@ async def _permitted(  # noqa: PLR0917
     if call.permit is not None:
         call.permit()
     if call.key_until_ms is not None and clock.now_ms() >= call.key_until_ms and call.direction != "probe":
-        message = "the repeat waited until its key may be forgotten on the other side; nothing was called"
+        message = said("key_expired")
         return NotDone(ErrorInfo("key_expired", message, retryable=True), retryable=True)
     if call.around is not None:
         return await call.around(functools.partial(inner, params, call))
@@ -437,7 +438,7 @@ class _Policed:
             # A policy that fails has not allowed anything.
             _log.exception("the policy failed on a call of %s", self._tool.name)
             return Blocked(
-                ErrorInfo("policy_failed", bounded(f"the policy failed: {describe(error)}"), retryable=False)
+                ErrorInfo("policy_failed", bounded(said("policy_failed", why=describe(error))), retryable=False)
             )
         outcome = await self._inner(params, call) if verdict is None else verdict
         try:

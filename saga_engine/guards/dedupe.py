@@ -17,6 +17,7 @@ from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.states import COMPENSATED, WAIVED
 from saga_engine.errors import SagaError, StoreUnavailable, ValueNotJson
 from saga_engine.guards.waiting import Word, store_trouble, turned_away
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import digest
 
@@ -140,7 +141,7 @@ def _answered(claim: Claim, owner: str) -> Outcome:
     try:
         output = msgspec.json.decode(claim.result)
     except msgspec.DecodeError as error:
-        return Unknown(ErrorInfo("result_unreadable", f"the remembered result of {claim.owner} is no JSON: {error}"))
+        return Unknown(ErrorInfo("result_unreadable", said("result_unreadable", owner=claim.owner, why=error)))
     if claim.owner == owner:
         return Done(output)  # an earlier attempt, whose result never reached the journal
     return Done(output, via="deduplicated", source=claim.owner, age_ms=claim.age_ms)
@@ -151,7 +152,7 @@ def _in_flight(name: str, claim: Claim) -> NotDone:
     return NotDone(
         ErrorInfo(
             "duplicate_in_flight",
-            f"saga {saga_of(claim.owner)!r} is making an identical call of {name!r}, or does not know what came of it",
+            said("duplicate_in_flight", saga=repr(saga_of(claim.owner)), tool=repr(name)),
             suggestion="wait for that saga, or settle its step in doubt",
             retryable=True,
         ),
@@ -304,7 +305,7 @@ class KeptResults:
             _log.warning("the last good result of %s is unreadable: %s", name, error)
             found = None
         why = "none is kept" if found is None else f"the last one is {found[1] / 1000:.1f} s old"
-        message = f"tool {name!r} has no good result for these params that is at most {max_age_s:g} s old: {why}"
+        message = said("no_last_good", tool=repr(name), s=f"{max_age_s:g}", why=why)
         return NotDone(ErrorInfo("no_last_good", message, retryable=False), retryable=False)
 
 
@@ -335,7 +336,7 @@ def _shared(name: str, relying: list[str]) -> NotDone:
     return NotDone(
         ErrorInfo(
             "result_shared",
-            f"the call of {name!r} that is to be undone also serves {named}; nothing was called",
+            said("result_shared", tool=repr(name), sagas=named),
             suggestion="undo those sagas first and try again, or leave the call as it is",
             retryable=False,
         ),

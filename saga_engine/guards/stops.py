@@ -13,6 +13,7 @@ from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone
 from saga_engine.errors import SagaError
 from saga_engine.execution.stops import ALL, scope_of
 from saga_engine.guards.waiting import Waiting, Word, store_trouble, turned_away
+from saga_engine.language.errors import said
 from saga_engine.ports import StopsSeen
 from saga_engine.ports.machine_clock import machine_clock
 
@@ -74,7 +75,7 @@ class Stops:
             if not self._holds(tool, call):
                 return None, held
             if (call.wanted is not None and not call.wanted()) or machine_clock.monotonic() >= until_s:
-                message = "nothing was called: an operator's stop holds the call"
+                message = said("stopped")
                 return NotDone(ErrorInfo("stopped", message, retryable=True), retryable=True, counted=False), True
             word = await self._waiting.pause(POLL_S, call, counts)
             if word is not Word.TURN:

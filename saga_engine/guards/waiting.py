@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.limits import GUARD_WAIT_S
 
@@ -135,12 +136,12 @@ def is_undo(call: Call) -> bool:
 def turned_away(word: Word, what: str) -> NotDone:
     """The outcome of a call that waited in vain for ``what``. It says nothing about earlier attempts."""
     if word is Word.LONG:
-        message = f"the call would have waited too long for {what} (`guard_wait_s`); nothing was called"
+        message = said("guard_wait", what=what)
         return NotDone(ErrorInfo("guard_wait", message, retryable=True), retryable=True, held=True)
     if word is Word.DEADLINE:
-        message = f"the saga's deadline passed while the call waited for {what}; nothing was called"
+        message = said("deadline", what=what)
         return NotDone(ErrorInfo("deadline", message, retryable=False), retryable=False)
-    message = f"the engine was closed while the call waited for {what}; nothing was called"
+    message = said("interrupted", what=what)
     return NotDone(ErrorInfo("interrupted", message, retryable=True), retryable=True, counted=False)
 
 

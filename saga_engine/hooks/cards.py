@@ -15,6 +15,7 @@ from saga_engine.core.outlooks import then_words
 from saga_engine.hooks.card_words import CardWords
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import moment, proposed, quoted
+from saga_engine.language.errors import translated
 from saga_engine.ports import Question
 
 
@@ -115,7 +116,8 @@ def _facts(question: Question, words: CardWords) -> list[tuple[str, str]]:
         shown = json.dumps(question.params, ensure_ascii=False, default=str)
         found.append(("Call", _inert(f"{question.tool} {shown}", _PARAMS_CHARS)))
     if question.error:
-        said = ": ".join(str(question.error[name]) for name in ("error_code", "message") if question.error.get(name))
+        code, message = (str(question.error.get(name) or "") for name in ("error_code", "message"))
+        said = ": ".join(each for each in (code, translated(code, message, words.language)) if each)
         found.append(("Known", _inert(said, _GOAL_CHARS)))
     found += [("Proposed", _unaddressed(proposed(step, _GOAL_CHARS))) for step in (question.steps or ())[:5]]
     if question.expires_ms is not None:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Blocked, Direction, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import ValueNotJson
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.amounts import amount, total
 from saga_engine.plan.comparisons import no_amount
@@ -320,7 +321,7 @@ class _Authorization:
         if verdict == "allow":
             return None
         if verdict == "deny":
-            text = self._text("the policy denies", rule, message, doubt)
+            text = self._text("policy_denied", rule, message, doubt)
             return Blocked(ErrorInfo("policy_denied", text, _SUGGESTION, retryable=False), rule)
         call = self._call
         self._asked.append(rule)
@@ -330,23 +331,23 @@ class _Authorization:
                 [call.saga_id, call.step_id, call.direction, self._tool.name, self._shown, "\n".join(self._asked)]
             )
         except ValueNotJson as error:
-            text = f"the policy cannot ask about {self._tool.name}: {error.message}"
+            text = said("policy_denied.cannot-ask", tool=self._tool.name, why=error.message)
             return Blocked(ErrorInfo("policy_denied", text, _SUGGESTION, retryable=False), rule)
         if call.approved == exact:
             # The operator who approved this question was asked only because all earlier ones had been approved.
             self._question = None
             return None
         if self._question is None:
-            text = self._text("an operator must approve", rule, message, doubt)
+            text = self._text("approval_required", rule, message, doubt)
             self._question = Ask(ErrorInfo("approval_required", text), exact, self._expires_s, rule)
         return None
 
-    def _text(self, what: str, rule: str, message: str, doubt: str) -> str:
+    def _text(self, key: str, rule: str, message: str, doubt: str) -> str:
         # If there are secrets, the undecidable value may be one.
         because = f" ({doubt})" if doubt and self._call.masked is None else ""
-        said = f": {message}" if message else ""
-        text = f"{what} {self._tool.name} {cut(dict(self._shown), _SHOWN_CHARS)} by rule '{rule}'{because}{said}"
-        return printable(text, _MESSAGE_CHARS)
+        why = f"{because}: {message}" if message else because
+        made = f"{self._tool.name} {cut(dict(self._shown), _SHOWN_CHARS)}"
+        return printable(said(key, chars=2 * _MESSAGE_CHARS, call=made, rule=rule, why=why), _MESSAGE_CHARS)
 
 
 def _own_amount(rule: RuleMatcher, params: Mapping[str, Any]) -> tuple[Decimal, str]:

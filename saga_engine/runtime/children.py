@@ -30,6 +30,7 @@ from saga_engine.errors import (
 from saga_engine.execution.owner import is_owned
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.result import Handle
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.child_plans import check_input
 from saga_engine.plan.model import load_plan
@@ -115,7 +116,7 @@ class Family:
             head = await self._store.head(saga_id)
         except SagaNotFound:
             if 0 < self.keep_ms <= now_ms - state.steps[index].forward.first_at:
-                why = f"child saga {saga_id} is not in the store (any more): what remains of it is unknown"
+                why = said("child_lost", saga=saga_id)
                 return ChildEnd(saga_id, "", error=ErrorInfo("child_lost", why, retryable=False), left=["?"])
             return await self._new(state, index, saga_id, queued=queued)
         if head.digest != _identity(state, index):

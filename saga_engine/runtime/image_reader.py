@@ -30,6 +30,7 @@ from saga_engine.core.state_values import StepState
 from saga_engine.errors import BindingUnresolved, SecretMissing, StoreRefused, StoreUnavailable
 from saga_engine.execution.calls import scrub
 from saga_engine.execution.computing import computed
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledRead
 from saga_engine.ports import Call, Rivals, Tools
 from saga_engine.runtime.secret_scope import SecretScope
@@ -52,7 +53,7 @@ class ImageReader:
         """What the value is now; or why it could not be read. Raises ``LeaseLost``."""
         read = state.acting(index).before
         if read is None:
-            message = "the tool declares no read of the value any more, so nobody can tell whether it changed"
+            message = said("image_unread.before")
             return NotDone(ErrorInfo("image_unread", message, "restore the tool's 'before'", retryable=False), False)
         return await self._made(state, index, direction, read)
 
@@ -62,7 +63,7 @@ class ImageReader:
             return _as_seen(state.steps[effect.step], await self.read(state, effect.step, COMPENSATE))
         check = state.acting(effect.step).check
         if check is None:
-            message = "the tool declares no 'undo_check' any more, so nobody looks after its undo"
+            message = said("image_unread.check")
             return NotDone(ErrorInfo("image_unread", message, retryable=False), retryable=False)
         return await self._made(state, effect.step, COMPENSATE, check)
 
@@ -235,7 +236,7 @@ def _as_seen(step: StepState, found: Image | NotDone) -> Image | NotDone:
 def _same_again(read: CompiledRead) -> ErrorInfo:
     return ErrorInfo(
         "drift",
-        f"the value that {read.tool} reads is as the step left it, but another saga has written it since",
+        said("drift.again", tool=read.tool),
         "'undo' overwrites what was found, 'accept' leaves it",
     )
 

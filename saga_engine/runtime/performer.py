@@ -27,6 +27,7 @@ from saga_engine.execution.calls import Lesson, call_of, misfit, scrub
 from saga_engine.execution.computing import computed
 from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.questions import abandonable, question_of, tell
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledCall, CompiledFallback, CompiledPlan
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools, Tracing
@@ -191,7 +192,7 @@ class Performer:
     async def advise(self, state: State, effect: AskPlanner) -> Advice | ErrorInfo:
         """Ask a model for steps."""
         if self._advisor is None:
-            return ErrorInfo("planner_unavailable", "no planner is set up here")
+            return ErrorInfo("planner_unavailable", said("planner_unavailable.here"))
         self.lease.check()
         return await abandonable(advise(state, effect, self._advisor, self._tools, self.capabilities))
 

@@ -26,6 +26,7 @@ from saga_engine.errors import (
     ValueNotJson,
 )
 from saga_engine.execution.result import SagaResult
+from saga_engine.language.errors import said
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledRollback
 from saga_engine.plan.expect import KNOWN
@@ -60,7 +61,7 @@ class NumberedOutput(NamedTuple):
 
 def refusal(state: State, index: int) -> CallFailed:
     """The exception for a call that was not done, or not allowed."""
-    error = state.steps[index].forward.error or ErrorInfo("tool_error", "it was not done")
+    error = state.steps[index].forward.error or ErrorInfo("tool_error", said("tool_error"))
     tool = state.acting(index).tool or state.plan.steps[index].builtin
     kind = CallBlocked if state.steps[index].status == t.BLOCKED else CallFailed
     return kind(

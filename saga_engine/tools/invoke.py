@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.language.errors import said
 from saga_engine.plan.expect import filled
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.context import ToolContext
@@ -387,17 +388,17 @@ async def _told(outcome: Outcome) -> Outcome:
 
 
 def _no_time(timeout_s: float) -> NotDone:
-    error = ErrorInfo("no_time_left", f"nothing was called: the time allowed is {timeout_s:g} s", retryable=True)
+    error = ErrorInfo("no_time_left", said("no_time_left", s=f"{timeout_s:g}"), retryable=True)
     return NotDone(error, retryable=True)
 
 
 def _no_thread(error: RuntimeError) -> NotDone:
-    message = f"nothing was called: no thread can be started for it ({describe(error)})"
+    message = said("no_thread", why=describe(error))
     return NotDone(ErrorInfo("no_thread", bounded(message), retryable=True), retryable=True)
 
 
 def _in_its_way() -> NotDone:
-    message = "nothing was called: the thread of the call that it would undo is still at work"
+    message = said("call_at_work")
     return NotDone(ErrorInfo("call_at_work", message, retryable=True), retryable=True)
 
 
@@ -407,4 +408,4 @@ def _bad_params(error: Exception) -> NotDone:
 
 def no_probe(name: str) -> Unknown:
     """The answer of a missing probe."""
-    return Unknown(ErrorInfo("no_probe", f"the tool {name!r} has no probe"))
+    return Unknown(ErrorInfo("no_probe", said("no_probe", tool=repr(name))))

@@ -24,6 +24,7 @@ import msgspec
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
+from saga_engine.language.errors import said
 from saga_engine.plan.values import plain
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.tools.error_rules import PLAIN, ErrorRules, Refused
@@ -148,20 +149,20 @@ def outcome_of_value(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
 
 def _too_large(size: int, most: int) -> Unknown:
     """The call happened but its result cannot be recorded: a defect of the tool."""
-    message = f"the call returned, but its result of {size} bytes is not recorded: at most {most} are"
+    message = said("output_too_large", n=size, most=most)
     hint = "find out what the call did; the tool should keep what is large and return where it is"
     return Unknown(ErrorInfo("output_too_large", message, suggestion=hint))
 
 
 def does_not_fit(found: Sequence[tuple[Any, str]], *, hidden: bool) -> Unknown:
     """The call returned something else than the tool's output schema says. ``hidden``: no value may be shown."""
-    path, said = found[0]
-    what = "" if hidden else f": {said}"
+    path, misfit = found[0]
+    what = "" if hidden else f": {misfit}"
     place = f" at {'.'.join(map(str, path))}" if path else ""
     return Unknown(
         ErrorInfo(
             "output_invalid",
-            bounded(f"the call returned, but its result does not fit the output_schema{place}{what}"),
+            bounded(said("output_invalid", where=f"{place}{what}")),
             suggestion="find out what the call did, and what its schema must say",
         )
     )
@@ -171,7 +172,7 @@ def _not_json(reason: str) -> Unknown:
     return Unknown(
         ErrorInfo(
             "result_not_json",
-            bounded(f"the call returned, but its result cannot be recorded: {reason}"),
+            bounded(said("result_not_json", why=reason)),
             suggestion="find out what the call did; the tool must return finite JSON",
         )
     )
@@ -501,15 +502,15 @@ def snake_case(name: str) -> str:
 
 def timed_out(timeout_s: float) -> Unknown:
     """The outcome of a call that exceeded its time."""
-    return Unknown(ErrorInfo("timeout", f"no answer within {timeout_s:g} s"))
+    return Unknown(ErrorInfo("timeout", said("timeout", s=f"{timeout_s:g}")))
 
 
 def still_at_work(waited_s: float) -> Unknown:
     """The outcome of a call that exceeded its time in a thread, which cannot be stopped, and still runs."""
-    message = f"no answer within {waited_s:g} s; its thread cannot be stopped and is still at work"
-    return Unknown(ErrorInfo("timeout", message, suggestion="find out what it does before you answer"), at_work=True)
+    message = said("timeout.at-work", s=f"{waited_s:g}")
+    return Unknown(ErrorInfo("timeout", message, suggestion=said("timeout.hint")), at_work=True)
 
 
 def cancelled_by_itself() -> Unknown:
     """The outcome of a tool that ended with a cancellation nobody requested."""
-    return Unknown(ErrorInfo("cancelled", "the tool was cancelled from inside"))
+    return Unknown(ErrorInfo("cancelled", said("cancelled")))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import ToolInvalid, ToolMissing
+from saga_engine.language.errors import said
 from saga_engine.plan.model_tools import ModelTools
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.plan.undo_check import read_undo_check
@@ -232,7 +233,7 @@ class ToolRegistry(ModelTools):
         if not isinstance(outcome, Done):
             return Unknown(outcome.error)
         if outcome.output is None:
-            error = ErrorInfo("did_not_happen", f"the probe {spec.probe!r} says that the call did not happen")
+            error = ErrorInfo("did_not_happen", said("did_not_happen.probe", tool=repr(spec.probe)))
             return NotDone(error, retryable=True, definite=True)
         redaction = self._tools[name].redaction
         return outcome if redaction is None else outcome._replace(output=redaction.value("output", outcome.output))

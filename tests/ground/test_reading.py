@@ -27,8 +27,8 @@ MOST_PARTS = {
     # What a write expects: its form, and what the saga knows.
     # What sagas hold is a folder of the guards, and what it needs to know of other sagas is `api.holds`.
     # Who wrote what a resource names is one as well (`guards.writes`).
-    # What is said to people is a room of its own: the mechanism, and the words of questions.
-    "modules that Coordinator loads": 300,
+    # What is said to people is a room of its own: the mechanism, the words of questions, those of errors.
+    "modules that Coordinator loads": 301,
     # The looks after undos are a folder of their own (`core.verified`), beside the kernel, and its records.
     # Words that are brought: what a folder says is looked at before it is recorded.
     # An `ask` has an addressee: read, checked, recorded and shown. What plans compute gives the event loop back. A

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import string
 from pathlib import Path
@@ -13,15 +14,25 @@ from saga_engine.core.questions import OPTIONS
 from saga_engine.core.states import SAGA_STATES, STEP_STATES
 from saga_engine.hooks.card_words import CARDS
 from saga_engine.language import LANGUAGES, catalogue
+from saga_engine.language.errors import ERRORS, said, translated
 from saga_engine.language.questions import QUESTIONS, about, asked, expires
 from saga_engine.language.states import STATES
 from saga_engine.planner.review_words import REVIEW
+from saga_engine.server.console.words import Words
 from saga_engine.server.console.words_pages import PAGES
 from saga_engine.server.console.words_sagas import SAGAS
 
 ROOT = Path(__file__).parents[2]
 #: Every fragment of the package; a new one is found by its annotation.
-FRAGMENTS = {"CARDS": CARDS, "QUESTIONS": QUESTIONS, "STATES": STATES, "REVIEW": REVIEW, "PAGES": PAGES, "SAGAS": SAGAS}
+FRAGMENTS = {
+    "CARDS": CARDS,
+    "QUESTIONS": QUESTIONS,
+    "STATES": STATES,
+    "ERRORS": ERRORS,
+    "REVIEW": REVIEW,
+    "PAGES": PAGES,
+    "SAGAS": SAGAS,
+}
 ALL = [(f"{name} {key}", *texts) for name, fragment in FRAGMENTS.items() for key, texts in fragment.items()]
 ALL = [each for each in ALL if each[0] != "PAGES plan.placeholder"]  # (JSON)
 #: Texts whose values differ: Chinese does not name the kind of a message.
@@ -85,6 +96,92 @@ def test_a_question_in_each_language() -> None:
         "步骤 1 的撤销（第 2 个调用，共 3 个）（book）",
     ]
     assert [expires("newer", each) for each in LANGUAGES] == ["denied unless answered before", "未答复则拒绝"]
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+#: Errors of the engine whose text stands outside of a fragment: a page in Chinese shows these in English. Only fewer.
+MOST_ELSEWHERE = 2
+#: Where the engine makes errors. (What a tool, a model or a server said is theirs.)
+ROOMS = ("core", "execution", "guards", "policy", "runtime", "tools")
+
+
+@pytest.mark.parametrize("key", ERRORS)
+def test_an_error_is_known_again_and_said_in_chinese(key: str) -> None:
+    """With all of its values; by its code, and by its form alone."""
+    english, chinese = ERRORS[key]
+    values = {name: f"<{name} of 它>" for name in values_of(english)}
+    told = said(key, **values)
+    assert told == english.format(**values)
+    assert translated(key.partition(".")[0], told, "en") == told
+    assert translated(key.partition(".")[0], told, "zh") == chinese.format(**values)
+    assert _HAN.search(translated("", told, "zh").replace("它", ""))
+
+
+def test_what_others_say_stays_as_they_said_it() -> None:
+    """Texts of tools; the engine's own text under another code; a hostile one that is long and almost fits."""
+    assert translated("full", "the hotel is full", "zh") == "the hotel is full"
+    assert translated("other", said("undo_failed"), "zh") == said("undo_failed")
+    start, _, _end = ERRORS["changed_meanwhile"][0].partition("{tool}")
+    for hostile in (start, "the value that " * 60_000, start + " it was " * 100_000):
+        assert translated("changed_meanwhile", hostile, "zh") == hostile
+
+
+def errors_elsewhere() -> list[str]:
+    """Errors that are made with a text of their own: a literal, or one with values, beside them or above them."""
+    found = []
+    for path in sorted(each for room in ROOMS for each in (ROOT / "saga_engine" / room).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)):
+            texts = {
+                target.id: each.value
+                for each in ast.walk(function)
+                if isinstance(each, ast.Assign)
+                for target in each.targets
+                if isinstance(target, ast.Name) and _is_text(each.value)
+            }
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "ErrorInfo":
+                    given = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "message")]
+                    if any(_is_text(each) or (isinstance(each, ast.Name) and each.id in texts) for each in given):
+                        found.append(f"{path.relative_to(ROOT)}:{call.lineno}")
+    return sorted(set(found))
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Whether it is a text with words, or is made of one without ``said``."""
+    if isinstance(node, ast.Subscript):
+        return _is_text(node.value)
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        return name in ("bounded", "cut", "str") and any(map(_is_text, node.args))
+    if isinstance(node, ast.IfExp):
+        return _is_text(node.body) or _is_text(node.orelse)
+    if isinstance(node, ast.JoinedStr):
+        return any(isinstance(each, ast.Constant) and re.search(r"[a-z]{3} [a-z]", each.value) for each in node.values)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+
+
+def test_no_more_errors_are_said_in_english_only() -> None:
+    """Who makes an error of the engine writes its text in both languages."""
+    found = errors_elsewhere()
+    assert len(found) <= MOST_ELSEWHERE, found
+
+
+# --- durations -------------------------------------------------------------------------------------------------------
+
+
+def test_durations_are_in_the_language_of_the_page() -> None:
+    """At most two units."""
+    spans = (12, 2500, 83_000, 5_000_000, 90_000_000_0)
+    assert [Words("en").duration(each) for each in spans] == ["12 ms", "2.5 s", "1 min 23 s", "1 h 23 min", "10 d 10 h"]
+    assert [Words("zh").duration(each) for each in spans] == [
+        "12 毫秒",
+        "2.5 秒",
+        "1 分 23 秒",
+        "1 小时 23 分",
+        "10 天 10 小时",
+    ]
 
 
 # --- the glossary ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Doubt
 from saga_engine.core.verified import evolving as verified
 from saga_engine.errors import JournalUnreadable
+from saga_engine.language.errors import said
 
 
 def evolve(state: State, record: r.AnyRecord) -> State:
@@ -35,7 +36,7 @@ def evolve(state: State, record: r.AnyRecord) -> State:
     return state
 
 
-_ANSWER_LOST = "the process that made the call ended, or lost its lease, before the answer was recorded"
+_ANSWER_LOST = said("answer_lost.process")
 
 
 def _resumed(state: State, record: r.SagaResumed) -> None:

@@ -19,6 +19,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, CallState, Turning
 from saga_engine.core.undo_ahead import happened, has_undo, held
 from saga_engine.core.undo_call import UndoneCall
+from saga_engine.language.errors import said
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
 _NO_WAY_BACK = frozenset({"retriable", "irreversible"})
@@ -148,7 +149,7 @@ def _begin_undo(state: State, index: int) -> None:
     if state.undoing(index) is not None:
         state.undo_ready[index] = None
         return
-    step.call(COMPENSATE).error = ErrorInfo("no_undo", "its tool has no undo")
+    step.call(COMPENSATE).error = ErrorInfo("no_undo", said("no_undo"))
     move(step, "undo_failed")
     state.to_escalate[index, COMPENSATE] = "undo-missing"
 
@@ -269,7 +270,7 @@ def ask_about_compensations(state: State, stuck: int) -> None:
         if compiled.compensates == stuck and step.status == t.SUCCEEDED and compiled.key not in state.plan.reads:
             step.call(COMPENSATE).error = ErrorInfo(
                 "not_needed",
-                f"it was to compensate for step {state.plan.steps[stuck].key}, which was settled without it",
+                said("not_needed", step=state.plan.steps[stuck].key),
             )
             move(step, "undo_failed")
             state.to_escalate[compiled.index, COMPENSATE] = "undo-missing"

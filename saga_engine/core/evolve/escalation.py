@@ -15,6 +15,7 @@ from saga_engine.core.state_values import Alerting, Approval, Made, OpenQuestion
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.steps import ask
 from saga_engine.core.verified import evolving as verified
+from saga_engine.language.errors import said
 
 
 def escalated(state: State, record: r.StepEscalated) -> None:
@@ -127,8 +128,9 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         state.waiting[question.step, question.direction] = record.at
         return
     if record.decision == "deny":
-        said = f"{record.by or 'a person'} denied the call{f': {record.note}' if record.note else ''}"
-        calls.refused(state, question.step, question.direction, ErrorInfo("approval_denied", said[:1000]))
+        key = "approval_denied.note" if record.note else "approval_denied"
+        why = said(key, by=record.by or "an operator", note=record.note)
+        calls.refused(state, question.step, question.direction, ErrorInfo("approval_denied", why))
         return
     if record.decision == "undo":  # the undo may overwrite this value; 'retry' only looks again
         step.cleared = question.found
@@ -195,10 +197,9 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
 
 def _denied(state: State, error: ErrorInfo | None) -> ErrorInfo:
     """Why a call is not done that may have happened, until an operator said that it did not."""
-    said = "not done, according to an operator"
-    before = "" if error is None else f"; before: {error.message}"
+    why = said("did_not_happen.denied" if error is None else "did_not_happen.before", before=error and error.message)
     again = "call it again if you still want it" if state.session else None
-    return ErrorInfo("did_not_happen" if error is None else error.error_code, f"{said}{before}"[:1000], again, False)
+    return ErrorInfo("did_not_happen" if error is None else error.error_code, why, again, False)
 
 
 def _undo_goes_on(state: State, question: OpenQuestion, record: r.QuestionResolved) -> bool:
@@ -249,7 +250,7 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
         else:
             calls.not_answered(state, question.step, ask.EXPIRED)
         return
-    error = ErrorInfo("approval_expired", "nobody approved the call in time")
+    error = ErrorInfo("approval_expired", said("approval_expired"))
     calls.refused(state, question.step, question.direction, error)
 
 

@@ -21,6 +21,7 @@ from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.errors import BindingUnresolved, DecisionRefused
+from saga_engine.language.errors import said
 from saga_engine.plan.ask import ANSWER, MAX_QUESTION_CHARS, addressee_problem, option_problem
 from saga_engine.plan.value_schema import SchemaUnusable, ValueSchema
 from saga_engine.plan.values import cut, json_path, printable
@@ -163,4 +164,4 @@ def expired(state: State, question: OpenQuestion, now: int) -> r.ApprovalExpired
 
 
 #: The error of a step whose question expired.
-EXPIRED: Final = ErrorInfo("ask_expired", "nobody answered the question in time", retryable=False)
+EXPIRED: Final = ErrorInfo("ask_expired", said("ask_expired"), retryable=False)

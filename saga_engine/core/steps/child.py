@@ -18,6 +18,7 @@ from saga_engine.core.effects import COMPENSATE, ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.waiting_records import ChildEnd, Parent
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.child import KIND
 from saga_engine.plan.limits import MAX_CHILD_DEPTH
 from saga_engine.plan.values import digest
@@ -53,7 +54,7 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
         reason = ErrorInfo("binding_unresolved", error.message, retryable=False)
         return r.StepFailed(at=now, step=step.key, error=reason)
     if state.depth >= MAX_CHILD_DEPTH:
-        why = f"child sagas are nested more than {MAX_CHILD_DEPTH} levels deep"
+        why = said("saga_depth", most=MAX_CHILD_DEPTH)
         return r.StepFailed(at=now, step=step.key, error=ErrorInfo("saga_depth", why, retryable=False))
     about = {"saga": child_id(state.saga_id, step.key, at.forward.attempt + 1)}
     return r.StepWaiting(at=now, step=step.key, on="child", about=about)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
+from saga_engine.language.errors import said
 
 
 def not_wanted(state: State, index: int, now: int) -> r.AnyRecord | None:
@@ -30,11 +31,11 @@ def checked(state: State, index: int, now: int) -> r.OutputChecked:
     truth = step.failed_when.evaluate(StateScope(state))
     error: ErrorInfo | None = None
     if truth is True:
-        error = ErrorInfo("failed_when", "the conditions that mean failure hold for the output", retryable=False)
+        error = ErrorInfo("failed_when", said("failed_when"), retryable=False)
     elif truth is not False:
         error = ErrorInfo("failed_when_undecidable", _why(truth), retryable=False)
     return r.OutputChecked(at=now, step=step.key, error=error)
 
 
 def _why(reason: str) -> str:
-    return f"the conditions cannot be evaluated: {reason}"[:1000]
+    return said("when_undecidable", why=reason)

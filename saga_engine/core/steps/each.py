@@ -12,6 +12,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledStep, Item
 from saga_engine.plan.each import WORD, ItemScope
 from saga_engine.plan.limits import MAX_ITEMS, MAX_STEPS
@@ -39,7 +40,7 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
     for number, value in enumerate(found):
         truth = _wanted(state, step, number, value)
         if not isinstance(truth, bool):
-            why = f"the conditions of item {number} cannot be evaluated: {truth}"[:1000]
+            why = said("when_undecidable.item", n=number, why=truth)
             return r.StepFailed(at=now, step=step.key, error=ErrorInfo("when_undecidable", why, retryable=False))
         if truth:
             items.append(value)

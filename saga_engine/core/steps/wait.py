@@ -21,6 +21,7 @@ from saga_engine.core.state_values import Backward, Turning
 from saga_engine.core.states import SKIPPED
 from saga_engine.core.waits import Came, EventName, Wait
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.values import digest
 from saga_engine.plan.wait import awaited, key_of, misfit, several, timeout_ms
 
@@ -108,7 +109,7 @@ def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:
     came = state.steps[index].came
     missing = [each for entry, each in enumerate(wait.events()) if entry not in came]
     names = " or ".join(f"{each.event} with the key {each.key}" for each in missing[:_NAMED])
-    message = f"no event {names}{' or another' if len(missing) > _NAMED else ''} came in time"
+    message = said("wait_timed_out", names=f"{names}{' or another' if len(missing) > _NAMED else ''}")
     return r.StepFailed(at=now, step=step.key, error=ErrorInfo("wait_timed_out", message, retryable=False))
 
 

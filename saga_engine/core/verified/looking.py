@@ -15,6 +15,7 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.undo_ahead import locks_of
 from saga_engine.core.verified import evolving
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
+from saga_engine.language.errors import said
 from saga_engine.plan.tool_spec import RetryPolicy
 from saga_engine.plan.undo_looks import look_of, within_ms
 from saga_engine.plan.values import canonical, cut
@@ -113,9 +114,7 @@ def interpret_look(state: State, effect: LookAfterUndo, seen: Image | Outcome, n
         return _later(state, index, now, dice) or _asks(state, index, now, _not_shown(state, index), seen)
     if isinstance(seen, NotDone):
         tool = cut(state.rollback(index).tool, 80)
-        error = ErrorInfo(
-            "undo_unverified", f"the undo {tool} said that it was done, and its probe says that it was not"
-        )
+        error = ErrorInfo("undo_unverified", said("undo_unverified.probe", tool=tool))
         return _later(state, index, now, dice) or _asks(state, index, now, error, None)
     assert isinstance(seen, Done), "a probe passes no policy"
     return _verified(state, index, now)
@@ -130,20 +129,18 @@ def _of_value(state: State, index: int, found: Image, now: int, dice: float) -> 
     if later := _later(state, index, now, dice):
         return later
     if judged == "part":
-        why = f"{tool} shows a value of which some fields are as before, and others as nobody left them"
+        why = said("undo_unverified.part", tool=tool)
         return _said(state, index, now, ErrorInfo("undo_unverified", why))
     if judged == "left":
-        why = f"the undo was said to be done, and the value that {tool} reads is still as the step left it"
-        hint = "find out why; 'retry' makes the undo again, 'undone' counts it as done, 'accept' leaves the value"
+        why = said("undo_unverified.left", tool=tool)
+        hint = said("undo_unverified.hint")
         return _asks(state, index, now, ErrorInfo("undo_unverified", why, hint), found)
     look = state.steps[index].look
     if look is not None and same(found, look.seen):
-        why = f"the value that {tool} reads is the one that the operator has seen, who counts the step as undone"
+        why = said("undo_unverified.seen", tool=tool)
         return _said(state, index, now, ErrorInfo("undo_unverified", why))
-    why = (
-        f"the undo was said to be done, and the value that {tool} reads is neither as before the step nor as it left it"
-    )
-    hint = "compare the values; 'undo' overwrites what was found, 'undone' and 'accept' leave it"
+    why = said("drift.undone", tool=tool)
+    hint = said("drift.hint-undone")
     return _asks(state, index, now, ErrorInfo("drift", why, hint), found, "drift")
 
 
@@ -152,8 +149,8 @@ def _not_shown(state: State, index: int) -> ErrorInfo:
     assert check is not None
     assert check.absent is not None
     wanted = canonical(check.absent.to_dict()).decode()
-    why = f"the undo was said to be done, and {cut(check.tool, 80)} does not show that: {cut(wanted, 300)}"
-    hint = "find out why; 'retry' makes the undo again, 'undone' counts it as done, 'accept' leaves the effect"
+    why = said("undo_unverified.shown", tool=cut(check.tool, 80), wanted=cut(wanted, 300))
+    hint = said("undo_unverified.hint-effect")
     return ErrorInfo("undo_unverified", why, hint)
 
 

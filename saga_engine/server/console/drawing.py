@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from saga_engine.server.console.frame import duration
 from saga_engine.server.console.html import Attributes, Html, Part, tag
 from saga_engine.server.console.timeline import Axis, Mark, Row, Span
 from saga_engine.server.console.words import Words
@@ -51,7 +50,7 @@ def spoken(words: Words, row: Row, now: int) -> str:
 
 def span_words(words: Words, span: Span, now: int) -> str:
     """A span in words."""
-    long = duration(max((now if span.stop is None else span.stop) - span.start, 0))
+    long = words.duration(max((now if span.stop is None else span.stop) - span.start, 0))
     number = f" {span.attempt}" if span.attempt > 1 and span.kind == "call" else ""
     end = f", {words(f'end.{span.end}')}" if span.end and span.kind in ("call", "probe") else ""
     going = f", {words('end.open')}" if span.stop is None else ""
@@ -138,10 +137,10 @@ def axis_svg(words: Words, axis: Axis, start: int, marks: Sequence[Mark]) -> Htm
                 "class": "idle",
             }
             parts.append(tag("rect", shape))
-            write(middle, duration(piece.stop - piece.start), "idle-name", 29)
+            write(middle, words.duration(piece.stop - piece.start), "idle-name", 29)
     for piece in axis.pieces:
         if not piece.idle:
-            write(piece.at, f"+{duration(piece.start - start)}", "tick", 29)
+            write(piece.at, f"+{words.duration(piece.start - start)}", "tick", 29)
     return tag("svg", {"class": "axis", "width": "100%", "height": 34, "aria-hidden": "true"}, parts)
 
 

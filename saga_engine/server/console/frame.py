@@ -215,19 +215,6 @@ def moment(ms: int | None) -> Html | None:
     return tag("time", {"datetime": whole, "title": whole}, f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def duration(ms: float) -> str:
-    """A stretch of time in at most two units."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if minutes < 60:
-        return f"{minutes} min {int(seconds % 60)} s"
-    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{days} d {hours % 24} h"
-
-
 def json_text(value: Any, most: int = _JSON_CHARS) -> str:
     """A value as JSON in lines, cut where it is too long for a page."""
     shown = json.dumps(value, ensure_ascii=False, indent=2, default=str)
@@ -302,7 +289,6 @@ __all__ = [
     "Frame",
     "back",
     "badge",
-    "duration",
     "empty",
     "facts",
     "form",

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from saga_engine.core.states import SAGA_STATES
 from saga_engine.server.console.batches import bar, pick_all, pick_box
-from saga_engine.server.console.frame import Frame, badge, duration, empty, moment, page, saga_address
+from saga_engine.server.console.frame import Frame, badge, empty, moment, page, saga_address
 from saga_engine.server.console.html import Html, Part, tag
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def _row(frame: Frame, head: Head, now_ms: int) -> Html:
     if questions := body.get("questions"):
         why = tag("span", {"class": "why asks"}, words("list.questions", n=len(questions)))
     elif error is not None:
-        why = tag(
-            "span", {"class": "why"}, str(error.get("message") or words.known("reason", str(error.get("code"))))[:140]
-        )
+        why = tag("span", {"class": "why"}, (words.error(error) or words.known("reason", str(error.get("code"))))[:140])
     elif body.get("waits"):
         why = tag("span", {"class": "why"}, words("list.waits"))
     steps, done = int(body.get("steps") or 0), int(body.get("done") or 0)
@@ -142,7 +140,7 @@ def _row(frame: Frame, head: Head, now_ms: int) -> Html:
         tag("td", {"class": "state"}, tag("div", {"class": "one"}, badge(words, head.status), " ", why)),
         tag("td", {"class": "progress"}, _progress(steps, done), f"{done}/{steps}"),
         tag("td", None, moment(head.changed_ms)),
-        tag("td", {"class": "number"}, duration(max(took, 0))),
+        tag("td", {"class": "number"}, words.duration(max(took, 0))),
     )
 
 

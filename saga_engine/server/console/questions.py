@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 from saga_engine.core.outlooks import then_words
 from saga_engine.server.console.frame import (
     Frame,
-    duration,
     empty,
     facts,
     form,
@@ -94,7 +93,11 @@ def question_card(
         else None,
     ]
     link = tag("a", {"href": saga_address(saga_id), "class": "id"}, saga_id) if listed else None
-    waited = tag("span", {"class": "quiet number"}, duration(max(now_ms - question["asked_ms"], 0))) if now_ms else None
+    waited = (
+        tag("span", {"class": "quiet number"}, words.duration(max(now_ms - question["asked_ms"], 0)))
+        if now_ms
+        else None
+    )
     return tag(
         "article",
         {"class": f"card question {kind}", "id": title, "aria-labelledby": f"{title}-title"},
@@ -130,14 +133,14 @@ def known_facts(frame: Frame, question: Mapping[str, Any]) -> list[Part]:
                 {"class": "said error"},
                 tag("code", None, error["error_code"]),
                 " ",
-                str(error["message"])[:1000],
+                words.error(error)[:1000],
             )
         )
     parts.append(
         facts(
             (words("question.rule"), question.get("rule")),
             (words("question.why"), str(question["why"])[:500] if question.get("why") else None),
-            (words("question.probed"), _probe(question)),
+            (words("question.probed"), _probe(words, question)),
         )
     )
     if question.get("called_ms") and question.get("idempotency_key") is None:
@@ -209,11 +212,11 @@ def _means(words: Words, question: Mapping[str, Any], option: str) -> str:
     return words("answer-means.retry-keyless") if option == "retry" and bare else words.known("answer-means", option)
 
 
-def _probe(question: Mapping[str, Any]) -> str | None:
+def _probe(words: Words, question: Mapping[str, Any]) -> str | None:
     probe = question.get("probe")
     if not probe:
         return None
-    return f"{probe['tries']}× {probe['error'].get('error_code', '')}: {probe['error'].get('message', '')}"[:300]
+    return f"{probe['tries']}× {probe['error'].get('error_code', '')}: {words.error(probe['error'])}"[:300]
 
 
 def _answers(frame: Frame, question: Mapping[str, Any], saga_id: str) -> Html:

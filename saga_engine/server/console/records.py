@@ -53,7 +53,7 @@ def _record(words: Words, record: Mapping[str, Any]) -> Html:
         told.append(tag("span", None, f"call {call.get('number', 0) + 1}/{call['of']}"))
     error = record.get("error")
     if isinstance(error, dict):
-        told.append(tag("span", {"class": "why"}, f"{error.get('error_code')}: {error.get('message')}"[:_CHARS]))
+        told.append(tag("span", {"class": "why"}, f"{error.get('error_code')}: {words.error(error)}"[:_CHARS]))
     rest = {name: value for name, value in record.items() if name not in ("k", "seq", "at")}
     return tag(
         "li",

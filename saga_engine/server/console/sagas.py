@@ -13,7 +13,6 @@ from saga_engine.server.console.drawing import Node, axis_svg, graph_svg, row_sv
 from saga_engine.server.console.frame import (
     Frame,
     badge,
-    duration,
     facts,
     image,
     json_block,
@@ -120,7 +119,7 @@ def _head(frame: Frame, saga: Saga, now_ms: int) -> Html:
             )
     lines: list[Part] = [
         tag("span", None, words("saga.started"), " ", moment(body["started_ms"])),
-        tag("span", {"class": "number"}, duration(max(long, 0))),
+        tag("span", {"class": "number"}, words.duration(max(long, 0))),
         tag("span", None, words("saga.counts", n=body["counts"]["in_effect"], of=body["counts"]["steps"])),
         tag("span", None, words("saga.records", n=saga.length)),
         tag(
@@ -178,9 +177,9 @@ def _notices(frame: Frame, saga: Saga) -> list[Html]:
         step = words("saga.at-step", step=error["step_id"]) if "step_id" in error else ""
         parts: list[Part] = [tag("strong", None, what), " ", step]
         if error.get("message"):
-            parts += [" ", tag("code", None, str(error.get("error_code", ""))), " ", str(error["message"])[:1000]]
+            parts += [" ", tag("code", None, str(error.get("error_code", ""))), " ", words.error(error)[:1000]]
         if error.get("suggestion"):
-            parts.append(tag("p", None, words("saga.suggestion", text=str(error["suggestion"])[:500])))
+            parts.append(tag("p", None, words("saga.suggestion", text=words.hint(error)[:500])))
         found.append(tag("div", {"class": "said error", "id": "why"}, parts))
     if saga.held and body["status"] not in SAGA_FINAL:
         found.append(tag("div", {"class": "said warn", "id": "held"}, words("saga.held", by=", ".join(saga.held))))
@@ -353,7 +352,7 @@ def _timeline(frame: Frame, saga: Saga, chosen: str, first: int, now_ms: int) ->
             else None
         )
         took = step.get("took_ms")
-        spent = tag("span", {"class": "number"}, "" if took is None else duration(took))
+        spent = tag("span", {"class": "number"}, "" if took is None else words.duration(took))
         tries = tag("span", {"class": "tries"}, f"×{step['attempts']}") if step["attempts"] > 1 else None
         if undo and undo["attempts"] > 1:
             tries = tag("span", {"class": "tries"}, f"×{step['attempts']} ↩×{undo['attempts']}")
@@ -511,7 +510,7 @@ def _call(frame: Frame, call: Mapping[str, Any]) -> list[Part]:
         facts(
             (words("step.attempts"), call["attempts"] or None),
             (words("step.began"), moment(call["started_ms"])),
-            (words("step.took"), None if call.get("took_ms") is None else duration(call["took_ms"])),
+            (words("step.took"), None if call.get("took_ms") is None else words.duration(call["took_ms"])),
             (words("step.next"), moment(call.get("next_try_ms"))),
             (
                 words("step.key"),
@@ -526,8 +525,8 @@ def _call(frame: Frame, call: Mapping[str, Any]) -> list[Part]:
                 {"class": "said error"},
                 tag("code", None, error["error_code"]),
                 " ",
-                str(error["message"])[:2000],
-                tag("p", None, str(error["suggestion"])[:500]) if error.get("suggestion") else None,
+                words.error(error)[:2000],
+                tag("p", None, words.hint(error)[:500]) if error.get("suggestion") else None,
             )
         )
     if call.get("params") is not None:

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from saga_engine.execution.owner import words_of
 from saga_engine.guards.stats import COUNTERS
-from saga_engine.server.console.frame import Frame, duration, empty, facts, form, json_block, moment, page, saga_address
+from saga_engine.server.console.frame import Frame, empty, facts, form, json_block, moment, page, saga_address
 from saga_engine.server.console.html import Html, Part, tag
+from saga_engine.server.console.words import Words
 
 _MOST: Final = 500
 #: A tick that is due for so long has no worker that fires it.
@@ -28,7 +29,7 @@ def workers_page(
     oldest = queue["oldest_wait_ms"]
     numbers: list[tuple[str, Part]] = [
         ("workers.queued", queue["queued"]),
-        ("workers.oldest", duration(oldest) if oldest is not None else "–"),
+        ("workers.oldest", words.duration(oldest) if oldest is not None else "–"),
         ("workers.timed", queue["timed"]),
         ("workers.alive", overview["owners"]["alive"]),
         ("workers.running", sum(each["driving"] for each in overview["workers"])),
@@ -196,7 +197,7 @@ def _tools(frame: Frame, tools: Sequence[Mapping[str, Any]]) -> Html:
 def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
     words, breaker = frame.words, tool["breaker"]
     state = str(breaker["state"])
-    when = [" ", words("breaker.opens", s=duration(breaker["opens_ms"]))] if breaker["opens_ms"] else None
+    when = [" ", words("breaker.opens", s=words.duration(breaker["opens_ms"]))] if breaker["opens_ms"] else None
     failures = (
         [" ", tag("span", {"class": "quiet"}, words("breaker.failures", n=breaker["failures"]))]
         if breaker["failures"]
@@ -206,7 +207,7 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
     badge = tag("span", {"class": f"badge {css}"}, words.known("breaker", state))
     counters = tool.get("counters") or {}
     counted = [
-        tag("span", {"class": "told"}, words.known("counter", key), " ", _count(key, counters[key]))
+        tag("span", {"class": "told"}, words.known("counter", key), " ", _count(words, key, counters[key]))
         for key in COUNTERS
         if counters.get(key)
     ]
@@ -233,8 +234,8 @@ def _tool(frame: Frame, tool: Mapping[str, Any]) -> Html:
     )
 
 
-def _count(counter: str, count: int) -> str:
-    return duration(count / 1000) if counter.endswith("_us") else f"{count:,}"
+def _count(words: Words, counter: str, count: int) -> str:
+    return words.duration(count / 1000) if counter.endswith("_us") else f"{count:,}"
 
 
 # --- templates and schedules ---------------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def _schedules(frame: Frame, schedules: Sequence[Mapping[str, Any]], now_ms: int
 def _schedule(frame: Frame, each: Mapping[str, Any], now_ms: int) -> Html:
     words, name = frame.words, str(each["name"])
     every = (
-        words("schedule.every", s=duration(each["every_s"] * 1000))
+        words("schedule.every", s=words.duration(each["every_s"] * 1000))
         if each["every_s"]
         else f"{each['cron']} {each['time_zone']}"
     )
@@ -325,7 +326,7 @@ def _schedule(frame: Frame, each: Mapping[str, Any], now_ms: int) -> Html:
     late_ms = now_ms - int(each["next_ms"] or now_ms)
     if not each["paused"] and late_ms > _OVERDUE_MS:
         state = [tag("span", {"class": "badge failed"}, words("schedule.overdue")), " ", state]
-        why = tag("span", {"class": "why"}, words("schedule.overdue-why", ago=duration(late_ms)))
+        why = tag("span", {"class": "why"}, words("schedule.overdue-why", ago=words.duration(late_ms)))
     recent = [tag("a", {"href": saga_address(saga), "class": "chip"}, saga[-24:]) for saga in list(each["recent"])[-3:]]
     buttons = None
     if "admin" in frame.may:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from saga_engine.core.session_records import FORKED
 from saga_engine.language import LANGUAGES, capital, catalogue
+from saga_engine.language.errors import translated as translated_error
 from saga_engine.language.questions import QUESTIONS, asked
 from saga_engine.language.states import STATES
 from saga_engine.planner.review_words import REVIEW, translated
@@ -46,6 +47,29 @@ class Words:
         """What a question asks."""
         kind = "forked" if question.get("question_id") == FORKED else str(question["kind"])[:60]
         return capital(asked(kind, self.language))
+
+    def duration(self, ms: float) -> str:
+        """A stretch of time in at most two units."""
+        if ms < 1000:
+            return self("duration.ms", n=f"{ms:.0f}")
+        seconds = ms / 1000
+        if seconds < 60:
+            return self("duration.s", n=f"{seconds:.1f}")
+        minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+        if minutes < 60:
+            return self("duration.min", n=minutes, s=int(seconds % 60))
+        return self("duration.h", n=hours, min=minutes % 60) if hours < 48 else self("duration.d", n=days, h=hours % 24)
+
+    def error(self, error: Mapping[str, Any]) -> str:
+        """The message of an error: in this language if it is the engine's own."""
+        return self._own(error, "message")
+
+    def hint(self, error: Mapping[str, Any]) -> str:
+        """What an error suggests: in this language if it is the engine's own."""
+        return self._own(error, "suggestion")
+
+    def _own(self, error: Mapping[str, Any], name: str) -> str:
+        return translated_error(str(error.get("error_code") or ""), str(error.get(name) or ""), self.language)
 
 
 def language_of(chosen: str | None, accepted: str) -> str:

@@ -8,6 +8,11 @@ from saga_engine.language import Fragment
 
 PAGES: Final[Fragment] = {
     "skip": ("Skip to the content", "跳到正文"),
+    "duration.ms": ("{n} ms", "{n} 毫秒"),
+    "duration.s": ("{n} s", "{n} 秒"),
+    "duration.min": ("{n} min {s} s", "{n} 分 {s} 秒"),
+    "duration.h": ("{n} h {min} min", "{n} 小时 {min} 分"),
+    "duration.d": ("{n} d {h} h", "{n} 天 {h} 小时"),
     "nothing": ("nothing", "无"),
     "more": ("and {n} more", "还有 {n} 项"),
     "nav.label": ("Pages", "页面"),
