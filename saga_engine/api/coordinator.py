@@ -164,10 +164,9 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         self._planning = planning
         self._workers: set[Worker] = set()
         clock, shared = StoreClock(), store.guard_store()
-        gate = None if policy is None else Gate(policy, shared)
         self._guards = GuardedTools(
             *(tools, shared),
-            gate=gate,
+            gate=None if policy is None else Gate(policy, shared),
             clock=clock,
             lease_s=lease_s,
             stops_seen=store.stops_seen,

@@ -163,11 +163,8 @@ def family(key: str) -> str:
     return key.split(":", 1)[0].partition(".")[0]
 
 
-async def _play(store: Any, at: int, side: str) -> int:
-    """Six sagas on three items, and a lease that is lost at one request; returns how many requests there were."""
-    log: list[tuple[str, str, int]] = []
-    known: dict[str, Any] = {}
-    count = 0
+def _tools(log: list[tuple[str, str, int]], known: dict[str, Any]) -> list[Any]:
+    """Tools that write each key once, and take a while."""
 
     async def write(ctx: ToolContext, item: str, delta: int) -> dict[str, Any]:
         if ctx.idempotency_key not in known:
@@ -203,8 +200,12 @@ async def _play(store: Any, at: int, side: str) -> int:
     async def refuse() -> None:
         raise ToolError("no", retryable=False)
 
+    return [look, take, give, move, ship, refuse]
+
+
+def _plans() -> list[dict[str, Any]]:
     both = {"tool": "move", "params": {"item": "b", "to": "c"}}
-    plans = [
+    return [
         plan(("look", "a"), ("take", "a"), ("take", "b")),
         plan(("take", "b"), ("look", "a"), "refuse"),
         plan(("look", "a"), {"saga": {"plan": plan(("take", "a"), ("take", "c"))}}, both),
@@ -216,8 +217,16 @@ async def _play(store: Any, at: int, side: str) -> int:
         plan(both, ("take", "a")),
         plan(("take", "a"), {"saga": {"plan": plan(("take", "b"))}}, "refuse"),
     ]
+
+
+async def _play(store: Any, at: int, side: str) -> int:
+    """Six sagas on three items, and a lease that is lost at one request; returns how many requests there were."""
+    log: list[tuple[str, str, int]] = []
+    known: dict[str, Any] = {}
+    count = 0
+    plans = _plans()
     given = dict(durability="relaxed", on_escalation=(), settings=None, limits={"max_crashes": 100})
-    tools = [look, take, give, move, ship, refuse]
+    tools = _tools(log, known)
     async with Coordinator.open(store, tools, **given) as c:  # type: ignore[arg-type]
         lease = await c.supervisor.lease()
 
