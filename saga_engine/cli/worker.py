@@ -123,7 +123,7 @@ def _measured(address: str | None, progress: Progress, ready: Callable[[], bool]
     if address is None:
         yield ()
         return
-    from saga_engine.telemetry.exposition import exposed
+    from saga_engine.server.exposition import exposed
 
     with exposed(address, ready) as (metrics, url):
         progress.say(f"worker: metrics at {url}")

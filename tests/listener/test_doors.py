@@ -1,4 +1,4 @@
-"""Every door to the network has the same listener: what it cuts off at `saga serve`, it cuts off at `saga mcp --http`."""
+"""Every door to the network has the same listener: what it cuts off at `saga serve`, it cuts off elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.gateway import http
 from saga_engine.listener import Bounds
-from saga_engine.server import listen
+from saga_engine.server import exposition, listen
 from saga_engine.server.settings import ServerSettings
 from tests.gateway.agents import served
 from tests.server.harness import TOOLS, serving
@@ -46,7 +46,16 @@ async def gateway(bounds: Bounds) -> AsyncIterator[tuple[int, str]]:
             yield int(url.removesuffix("/mcp").rpartition(":")[2]), "/nothing"
 
 
-@pytest.fixture(params=[server, gateway], ids=["serve", "mcp"])
+@asynccontextmanager
+async def worker(bounds: Bounds) -> AsyncIterator[tuple[int, str]]:
+    """`saga worker --metrics`: a thread of its own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exposition, "bounds", lambda: bounds)
+        with exposition.exposed("127.0.0.1:0") as (_, url):
+            yield int(url.removesuffix("/metrics").rpartition(":")[2]), "/metrics"
+
+
+@pytest.fixture(params=[server, gateway, worker], ids=["serve", "mcp", "worker"])
 def door(request: pytest.FixtureRequest) -> Door:
     found: Door = request.param
     return found

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.errors import SettingInvalid
+from saga_engine.server.exposition import exposed
 from saga_engine.telemetry import Metrics
 from saga_engine.telemetry import metrics as limits
-from saga_engine.telemetry.exposition import exposed
 from saga_engine.telemetry.gauges import gauges_of
 
 ATTEMPTS: Counter[str] = Counter()
