@@ -369,6 +369,7 @@ async def test_holder_and_waiters_are_kept_alive(store):
     await there.close()
 
 
+@pytest.mark.virtual_time
 async def test_a_store_that_is_away_stops_who_waits_and_not_who_runs(watched, caplog):
     """Law: without the queue nobody new is called; a call that holds its resource goes on, and a warning is logged."""
     stage = Stage()
@@ -378,7 +379,7 @@ async def test_a_store_that_is_away_stops_who_waits_and_not_who_runs(watched, ca
         return await stage.enter(who)
 
     caplog.set_level(logging.WARNING, "saga_engine.guards")
-    tools = guard(watched, act, lease_s=0.03)
+    tools = guard(watched, act, lease_s=30)
     first = asyncio.create_task(tools.call("act", {"who": "a"}, step("s1")))
     await stage.until("a")
     watched.broken["take"] = StoreUnavailable("away")
