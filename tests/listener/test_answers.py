@@ -12,7 +12,7 @@ import pytest
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.listener import Bounds, Listener, bound, connection_of, listen
-from tests.server.harness import until
+from tests.support.journals import until
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNK = b"x" * 65_536

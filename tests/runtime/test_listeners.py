@@ -66,7 +66,7 @@ def gate() -> Any:
 async def until(engine: Coordinator, kind: str) -> None:
     """Until a record of this kind is durable in the journal of saga ``s``."""
     while not any(record["k"] == kind for record in await engine.history("s")):  # noqa: ASYNC110
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("kind", ["hangs", "blocks"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -156,12 +155,6 @@ async def worked(**options: Any) -> AsyncIterator[tuple[Server, Coordinator]]:
         finally:
             working.cancel()
             await asyncio.wait([working])
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    """Give the other tasks their turns until something holds."""
-    for _ in itertools.takewhile(lambda _: not holds(), itertools.count()):
-        await asyncio.sleep(0)
 
 
 async def events(api: Api, path: str, after: int | None = None) -> AsyncIterator[tuple[str, int | None, Any]]:

@@ -18,8 +18,9 @@ from saga_engine.server import listen, streams
 from saga_engine.server.problems import problem_of
 from saga_engine.server.settings import ServerSettings
 from saga_engine.server.signin import own_path
-from tests.server.harness import BOOK, JSON, WAIT, Server, events, until, worked
+from tests.server.harness import BOOK, JSON, WAIT, Server, events, worked
 from tests.support.children import reaches
+from tests.support.journals import until
 
 SETTINGS = ServerSettings(port=0, max_body_bytes=4096, request_timeout_s=0.2, max_streams=2, max_streams_each=1)
 

@@ -14,7 +14,8 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.ports import PlannerAnswer, PlannerRequest
 from saga_engine.tools.threads import calls_in_threads
-from tests.server.harness import BOOK, TOOLS, WAIT, serving, until
+from tests.server.harness import BOOK, TOOLS, WAIT, serving
+from tests.support.journals import until
 
 
 async def test_a_simulation_ends_with_its_caller() -> None:

@@ -140,7 +140,7 @@ async def _until(engine: Coordinator, saga_id: str, name: str, wanted: Any = Non
         found = (await engine.show(saga_id)).to_dict()[name]
         if found == wanted or (wanted is None and found):
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
