@@ -108,7 +108,7 @@ async def test_a_request_that_does_not_arrive_is_cut_off(door: Door, begun: byte
 
 async def test_a_head_that_drips_is_cut_off(door: Door) -> None:
     """A byte now and then does not make it last."""
-    async with door(Bounds(arrive_s=0.05)) as (port, _):
+    async with door(Bounds(arrive_s=1.0)) as (port, _):
         reader, writer = await sent(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
         with contextlib.suppress(ConnectionError):
             while not reader.at_eof():
