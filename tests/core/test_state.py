@@ -68,7 +68,7 @@ def test_every_state_of_the_simulation_is_consistent(kind: type[Simulation], mon
 
     for module in (evolving, machine):
         monkeypatch.setattr(module, "evolve", evolve)
-    for seed in range(tiers.examples(120)):
+    for seed in range(tiers.examples(130)):
         dice = random.Random(seed)
         kind(dice, dice.choice([0.3, 0.6, 1.0])).run()
     assert seen > tiers.examples(2000)

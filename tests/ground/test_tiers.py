@@ -50,9 +50,9 @@ def test_a_test_runs_at_the_desk_or_in_the_rest(name: str, case: str, marks: tup
     assert tiers.runs("rest", name, case, (*marks, tiers.PROPERTY))
 
 
-@pytest.mark.parametrize(("tier", "tried"), [("desk", 3), ("quick", 3), ("rest", 10), (None, 10)])
+@pytest.mark.parametrize(("tier", "tried"), [("desk", 2), ("quick", 2), ("rest", 10), (None, 10)])
 def test_the_desk_tries_fewer_examples(tier: str | None, tried: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter, rounded up; all in CI, and where a test is run by itself."""
+    """A sixth, rounded up; all in CI, and where a test is run by itself."""
     monkeypatch.setattr(tiers, "_FEWER", [])
     tiers.begin(tier)
     assert tiers.examples(10) == tried
