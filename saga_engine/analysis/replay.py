@@ -52,7 +52,7 @@ from saga_engine.core.outlooks import needs_mark, outlook
 from saga_engine.core.plan_growth import compile_started, load_started
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Replanning
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.errors import SagaError, SettingInvalid, ToolMissing
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
@@ -218,7 +218,7 @@ class Replay:
     def _asked(self, now: int) -> list[tuple[Capabilities, Sequence[r.AnyRecord]]]:
         """What today's engine decides now, with each of the means that the process may have had."""
         state = self._state
-        asks = bool(state.alerts or state.reminders or state.to_escalate or state.ask_later)
+        asks = bool(state.alerts or state.reminders or state.to_escalate or state.looks_for_able())
         if not (asks or isinstance(state.phase, Replanning)):  # then it makes no difference
             found = deciding.decide(state, now, self._capabilities[0])
             return [(capabilities, found) for capabilities in self._capabilities]
@@ -367,7 +367,7 @@ class Replay:
         elif isinstance(record, r.StepSucceeded | r.EventArrived):
             if "output" in record.refs or self._trace.redacted:
                 return
-            message = _event_of(self._state.waits[self._state.plan.by_key[record.step]], record)
+            message = _event_of(self._state.pending[self._state.plan.by_key[record.step]], record)
         elif isinstance(record, r.EffectTransferred) and record.message:
             message = Message(id=record.message, kind="transfer", steps=list(record.steps), to=record.to)
         elif isinstance(record, r.StepsAdded) and record.message and not self._trace.redacted:
@@ -514,7 +514,7 @@ def _begun(trace: Trace, entries: Sequence[TracedRecord], catalog: ToolCatalog, 
     return begin(started, compiled, ReplayedGrowth(started, catalog, loaded, templates))
 
 
-def _event_of(wait: Wait, record: r.StepSucceeded | r.EventArrived) -> Message:
+def _event_of(wait: Pending, record: r.StepSucceeded | r.EventArrived) -> Message:
     """The message that brought the event of a record."""
     payload = record.output
     if isinstance(record, r.StepSucceeded) and record.entry is not None:

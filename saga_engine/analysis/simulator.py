@@ -45,7 +45,7 @@ from saga_engine.core.steps import ask, child
 from saga_engine.core.steps import wait as events
 from saga_engine.core.undo_call import UndoCall
 from saga_engine.core.waiting_records import ChildEnd
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
 from saga_engine.plan.effort import spend
 from saga_engine.plan.sample_outputs import Outputs, failing, skipping, without_result
@@ -268,7 +268,7 @@ class _Run:
 
     def _arrive(self) -> bool:
         """Bring the event that a step waits for, once no call is left to be made; whether anything changed."""
-        for index, wait in () if self._queue else self._state.waits.items():
+        for index, wait in () if self._queue else self._state.pending.items():
             if wait.on == "event" and not self._fails(index):
                 self._events_come(index, wait)
                 if self._plan.steps[index].kind != "read":
@@ -281,7 +281,7 @@ class _Run:
                 return True
         return False
 
-    def _events_come(self, index: int, wait: Wait) -> None:
+    def _events_come(self, index: int, wait: Pending) -> None:
         """The event of a wait; of a wait for several the first one, or all."""
         for entry, name in enumerate(wait.events() if wait.word == "all" else wait.events()[:1]):
             record = events.came(self._state, index, entry, events.Event("simulated", *name, None), self._now)
@@ -289,7 +289,7 @@ class _Run:
                 record = msgspec.structs.replace(record, output=self._outputs[index, 0])
             self._settle(record)
 
-    def _child_ends(self, index: int, wait: Wait) -> None:
+    def _child_ends(self, index: int, wait: Pending) -> None:
         """A child saga, or the undo of one, ends well unless a fault says otherwise: then nothing of it is left."""
         saga_id, key = wait.about["saga"], self._plan.steps[index].key
         self._calls += 1

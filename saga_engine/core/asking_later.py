@@ -5,7 +5,7 @@ The delay is in the record (``PlannerGaveUp.delay_ms``), so a later engine with 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 #: What says that the model could not be asked. Another time may help; of an answer without steps it would not.
 UNREACHED: Final = "model_unreachable"
@@ -13,29 +13,6 @@ UNREACHED: Final = "model_unreachable"
 DELAYS_MS: Final[tuple[int, ...]] = (30_000, 120_000, 600_000)
 #: How long a request that is due is left for a process that has a planner.
 WAIT_FOR_PLANNER_MS: Final = 600_000
-#: How often a process without a planner offers it to others meanwhile.
-OFFER_MS: Final = 60_000
-
-
-class AskLater(NamedTuple):
-    """A model is asked again for a step at ``due`` (Unix ms).
-
-    ``kind``: as in ``State.asking``, the kind of question that an operator gets if the model gives no steps.
-    """
-
-    kind: str
-    due: int
-
-    @property
-    def until(self) -> int:
-        """When a process without a planner decides that nobody asks the model again (Unix ms)."""
-        return self.due + WAIT_FOR_PLANNER_MS
-
-    def next_look(self, now_ms: int) -> int | None:
-        """When after ``now_ms`` a process is to look at it; None: there is nothing to wait for."""
-        if self.due > now_ms:
-            return self.due
-        return min(now_ms + OFFER_MS, self.until) if self.until > now_ms else None
 
 
 def delay_ms(error_code: str, times: int) -> int:

@@ -52,7 +52,7 @@ def suspect_in_flight(state: State) -> bool:
     """Whether something is in flight (a call, a probe, an alert, a request to a model) during which owners ended."""
     return (
         any(alert.crashes and alert.in_flight for alert in state.alerts.values())
-        or any(state.ask_crashes.get(index) for index in state.asking)
+        or any(each.here and state.ask_crashes.get(index) for index, each in state.pending.items())
         or any(
             flight != "queued" and state.steps[index].call(direction).crashes
             for (index, direction), flight in state.in_flight.items()

@@ -143,8 +143,7 @@ def _is_quiet(state: State) -> bool:
         state.ready
         or state.undo_ready
         or state.waiting
-        or state.waits
-        or state.ask_later
+        or state.pending
         or state.doubts
         or (state.phase != FORWARD and not isinstance(state.phase, Backward))
         or state.to_escalate
@@ -213,11 +212,11 @@ def _may_ask(state: State, index: int, capabilities: Capabilities) -> bool:
 def _ask_again(state: State, now: int, capabilities: Capabilities) -> Records:
     """The models that could not be reached are asked again; if no process came that may, an operator is asked."""
     out: list[r.AnyRecord] = []
-    for index, later in state.ask_later.items():
+    for index, later in state.pending.items():
         key = state.plan.steps[index].key
-        if later.due <= now and _may_ask(state, index, capabilities):
+        if later.until and (later.due or 0) <= now and _may_ask(state, index, capabilities):
             out.append(r.PlannerAsked(at=now, step=key, purpose="compensate"))
-        elif later.until <= now:
+        elif 0 < later.until <= now:
             out.append(r.PlannerGaveUp(at=now, step=key, purpose="compensate", error=_NOBODY_ASKED))
     return out
 
@@ -245,7 +244,7 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         state.phase, Replanning
     ):  # no step starts that the other way may not need (scenario replan)
         return _replan(state, state.phase.step, now, capabilities)
-    if state.waits and (ended := waiting.due_waits(state, now)):
+    if state.pending and (ended := waiting.due_waits(state, now)):
         return ended
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = state.plan.max_parallel - len(state.in_flight)
@@ -290,7 +289,7 @@ def _bound(state: State, now: int) -> Records:
 
     The deadline also binds a saga that only waits for an operator, and a session whose agent does nothing.
     """
-    moving = state.ready or state.waiting or state.waits or state.doubts or isinstance(state.phase, Replanning)
+    moving = state.ready or state.waiting or state.pending or state.doubts or isinstance(state.phase, Replanning)
     idle = not state.in_flight and (state.questions or state.open)
     # A saga in which nothing can move any more may complete although its deadline passed; calls in flight are awaited.
     deadline = state.binding_deadline
@@ -304,7 +303,8 @@ def _bound(state: State, now: int) -> Records:
 
 def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> Records:
     """Another way is wanted. What is in flight is settled first, so that the planner knows the remaining effects."""
-    if state.calls_forward() or state.asking:
+    later = state.pending.get(failed)
+    if state.calls_forward() or (later is not None and later.here):
         return _NONE
     room = state.plan.max_parallel - len(state.in_flight)
     out: list[r.AnyRecord] = []
@@ -316,8 +316,7 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
         return out
     if state.questions or any(state.steps[index].forward.doubt for index, _ in state.waiting):
         return _NONE
-    later = state.ask_later.get(failed)
-    if later is not None and now < (later.due if capabilities.planner else later.until):
+    if later is not None and now < ((later.due or 0) if capabilities.planner else later.until):
         return _NONE
     step = state.plan.steps[failed].key
     if state.ask_crashes.get(failed, 0) >= state.plan.max_crashes:
@@ -359,7 +358,7 @@ def _turn_around(state: State, reason: str, now: int) -> Records:
 
 
 def _backward(state: State, now: int, capabilities: Capabilities) -> Records:
-    if state.ask_later and (again := _ask_again(state, now, capabilities)):
+    if state.pending and (again := _ask_again(state, now, capabilities)):
         return again
     if out := _calls(state, now):
         return out
@@ -394,7 +393,7 @@ def _ahead(state: State, now: int) -> Records:
 def _rest(state: State, now: int, *, untold: bool) -> Records:
     """Nothing can be started. Wait for what is in flight; else for an operator; else the saga is over."""
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
-    if state.in_flight or state.asking or state.ask_later or state.waits:
+    if state.in_flight or state.pending:
         return _NONE
     if any(due > now for due in state.waiting.values()) or any(due >= 0 for due in state.looks.values()):
         return _NONE

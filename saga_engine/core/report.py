@@ -304,15 +304,15 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.deferred:
         body["deferred"] = step.deferred
-    if compiled.index in state.waits:
-        wait = state.waits[compiled.index]
-        body["waits"] = {"on": wait.on, "due_ms": wait.due, "about": wait.about}
+    pending = state.pending.get(compiled.index)
+    if pending is not None and pending.of_step:
+        body["waits"] = {"on": pending.on, "due_ms": pending.due, "about": pending.about}
     if step.came:
         body["came"] = [{"event": each.event, "key": each.key} for _, each in sorted(step.came.items())]
     if compiled.late is not None and (not step.event or may_be_late(state, compiled.index)):
         body["on_late"] = compiled.late.tool
-    if compiled.index in state.ask_later:
-        body["model_asked_ms"] = state.ask_later[compiled.index].due
+    if pending is not None and pending.on == "planner":
+        body["model_asked_ms"] = pending.due
     if step.child:
         body["child"] = {"saga_id": step.child, **({"left": list(step.left)} if step.left else {})}
     if any(compiled.key in each.addition.dropped for each in state.added):
@@ -494,10 +494,10 @@ def summary(state: State) -> dict[str, Any]:
         body["due_ms"] = due
     if state.parent is not None:
         body["parent"] = state.parent.saga
-    if state.waits and (children := state.children()):
+    if state.pending and (children := state.children()):
         body["children"] = len(children)
-    if state.waits and state.only_waits():
-        body["waits"] = len(state.waits)
+    if state.pending and state.only_waits() and (waits := state.steps_waiting()):
+        body["waits"] = len(waits)
         body["wakes_ms"] = state.next_due(state.at)
     if state.questions:
         body["questions"] = [

@@ -23,9 +23,10 @@ no step starts. Once there is a reason to turn around it is ``Turning``, and fro
 * ``looks``: the engine looks whether an undo did what it says (``core.verified``).
 * ``doubts``: the next way to settle the doubt is due now.
 
-A model that could not be reached is in ``ask_later`` from ``PlannerGaveUp`` until it is asked again, or the turn.
-
-A step without a tool may wait: it is in ``waits`` from ``StepWaiting`` until the record that ends that, or the turn.
+What is waited for that is no call is ``pending`` until the record that ends it: a step without a tool that waits
+(``StepWaiting``), a model that is asked, or that is to be asked again because it could not be reached. The entry says
+what it holds back and when it is due, and so the rest of the core need not know what it is. The turn ends what steps
+wait for.
 
 What has no call yet is in ``ready`` (a step whose dependencies have all happened) or in ``undo_ready`` (an undo that no
 other undo precedes). What no call can settle is in ``to_escalate``; from the question on it is in ``questions``.
@@ -76,7 +77,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saga_engine.core.asking_later import AskLater
 from saga_engine.core.codec import Stored
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.keys import idempotency_key
@@ -101,7 +101,7 @@ from saga_engine.core.state_values import (
     Underway,
 )
 from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving, WithoutList
 from saga_engine.plan.undo_calls import undo_call
@@ -115,9 +115,7 @@ class State:
         "added",
         "alerts",
         "ask_crashes",
-        "ask_later",
         "ask_later_times",
-        "asking",
         "at",
         "calls",
         "denied",
@@ -140,6 +138,7 @@ class State:
         "open",
         "parent",
         "passed",
+        "pending",
         "phase",
         "plan",
         "questions",
@@ -164,7 +163,6 @@ class State:
         "undo_open",
         "undo_ready",
         "waiting",
-        "waits",
     )
 
     def __init__(self, started: SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> None:
@@ -204,7 +202,8 @@ class State:
         self.ready: dict[int, None] = {step.index: None for step in plan.steps if not step.deps}
         self.in_flight: dict[Place, Flight] = {}
         self.waiting: dict[Place, int] = {}
-        self.waits: dict[int, Wait] = {}
+        #: What is waited for that is no call, by step: one thing at a time.
+        self.pending: dict[int, Pending] = {}
         self.doubts: dict[Place, None] = {}
         self.undo_ready: dict[int, None] = {}
         self.undo_open = 0
@@ -218,12 +217,9 @@ class State:
         self.notices: dict[str, Notice] = {}
         self.alerts: dict[str, Alerting] = {}
         self.reminders: dict[str, Reminder] = {}
-        #: Requests to a model, by step: the kind of question that an operator gets if the model gives no steps.
-        self.asking: dict[int, str] = {}
         #: How many owners in a row ended before a model answered for a step.
         self.ask_crashes: dict[int, int] = {}
-        #: The models that could not be reached and are asked again by themselves, by step; and how often that was so.
-        self.ask_later: dict[int, AskLater] = {}
+        #: How often a model could not be reached and was to be asked again by itself, by step.
         self.ask_later_times: dict[int, int] = {}
         #: How many steps there were when a model was last asked for another way.
         self.replan_saw = 0
@@ -265,14 +261,22 @@ class State:
         return None if self.status in SAGA_FINAL else self.deadline_ms
 
     def calls_forward(self) -> bool:
-        """Whether a forward call, or its probe, is in flight, or a child saga runs: its end is awaited like theirs."""
-        if self.waits and self.children():
+        """Whether a forward call, or its probe, is in flight, or something holds the turn: its end is awaited."""
+        if self.pending and any(each.holds_turn for each in self.pending.values()):
             return True
         return any(direction == FORWARD for _, direction in self.in_flight)
 
     def children(self) -> list[int]:
         """The steps that wait for a child saga, or for the undo of one."""
-        return [index for index, wait in self.waits.items() if wait.on == "child"]
+        return [index for index, each in self.pending.items() if each.on == "child"]
+
+    def steps_waiting(self) -> list[Pending]:
+        """What steps wait for themselves."""
+        return [each for each in self.pending.values() if each.of_step]
+
+    def looks_for_able(self) -> bool:
+        """Whether something is pending for which a process is looked for that can do it."""
+        return any(each.until for each in self.pending.values())
 
     def is_returning(self) -> bool:
         """Whether an undo is wanted that has not ended, or is looked at."""
@@ -284,8 +288,8 @@ class State:
 
     def is_undone(self) -> bool:
         """Whether every undo has ended, and also every call of a semantic compensation."""
-        busy = self.undo_open or self.in_flight or self.waiting or self.waits or self.doubts or self.questions
-        return not (busy or self.looks)
+        busy = self.undo_open or self.in_flight or self.waiting or self.doubts or self.questions or self.looks
+        return not (busy or (self.pending and any(each.holds_end for each in self.pending.values())))
 
     @property
     def past_pivot(self) -> bool:
@@ -426,26 +430,26 @@ class State:
 
     def only_waits(self) -> bool:
         """Whether nothing is in flight, so that only time, an operator or another process can move the saga."""
-        if self.in_flight or self.asking or self.ready or self.undo_ready or self.open:
+        if self.in_flight or self.ready or self.undo_ready or self.open:
             return False
-        return not any(alert.in_flight for alert in self.alerts.values())
+        told = not any(alert.in_flight for alert in self.alerts.values())
+        return told and not (self.pending and any(each.here for each in self.pending.values()))
 
     def next_due(self, now_ms: int, *, waits: bool = True) -> int | None:
         """When, in Unix ms after ``now_ms``, something becomes due by itself; None: nothing will.
 
-        Without ``waits`` those of steps that wait are left out.
+        Without ``waits`` what is pending is left out.
         Call it when ``decide`` has nothing more to do at ``now_ms``: what is overdue waits for others, not for time.
         """
-        timed = self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions or self.ask_later
+        timed = self.waiting or self.pending or self.alerts or self.plan.deadline_s or self.questions
         if not (timed or self.looks):
             return None
         dues = [due for due in self.looks.values() if due > now_ms]
         dues += [due for due in self.waiting.values() if due > now_ms]
-        dues += [wait.due for wait in self.waits.values() if waits and wait.due is not None and wait.due > now_ms]
+        dues += [look for each in self.pending.values() if waits and (look := each.next_look(now_ms)) is not None]
         dues += [expires for expires in self.expiries() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
-        dues += [look for later in self.ask_later.values() if (look := later.next_look(now_ms)) is not None]
         deadline = self.binding_deadline
         if deadline is not None and deadline > now_ms:
             dues.append(deadline)

@@ -120,7 +120,7 @@ def _is_one_under_way(state: State) -> bool:
     """Whether an undo whose turn has come is being made, or is to be tried again: the others await it."""
     if any(direction == COMPENSATE for _, direction in state.in_flight):
         return True
-    places = (*(place[0] for place in (*state.in_flight, *state.waiting, *state.doubts)), *state.waits)
+    places = (*(place[0] for place in (*state.in_flight, *state.waiting, *state.doubts)), *state.pending)
     return any(state.steps[index].undo_waits == 0 for index in places)
 
 

@@ -20,7 +20,7 @@ from saga_engine.core.states import ESCALATED, SAGA_FINAL
 from saga_engine.core.steps import child
 from saga_engine.core.submission import Submission
 from saga_engine.core.waiting_records import ChildEnd, Parent
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.errors import (
     LeaseHeld,
     SagaError,
@@ -111,7 +111,7 @@ class Family:
         A parent that turns around meanwhile starts one that is cancelled from its
         first record on: an owner before this one may be about to start the same one.
         """
-        saga_id = state.waits[index].about["saga"]
+        saga_id = state.pending[index].about["saga"]
         try:
             head = await self._store.head(saga_id)
         except SagaNotFound:
@@ -127,7 +127,7 @@ class Family:
 
     async def undo(self, state: State, index: int, *, queued: bool) -> ChildEnd | None:
         """Start the undo of a child that completed, or continue it; returns its end, if it has one."""
-        about = state.waits[index].about
+        about = state.pending[index].about
         try:
             found = await self._begin_undo(about["undoes"], child.parent_of(state, index), queued)
         except (*PASSING, LeaseHeld):
@@ -205,7 +205,7 @@ class Family:
 def _identity(state: State, index: int) -> str:
     """What makes a saga this child and no other: its parent's seed is the parent's alone."""
     step = state.plan.steps[index]
-    return digest(["saga-child/1", state.saga_id, state.seed, step.key, state.waits[index].about["saga"]])
+    return digest(["saga-child/1", state.saga_id, state.seed, step.key, state.pending[index].about["saga"]])
 
 
 def _not_begun(saga_id: str, code: str, why: str) -> ChildEnd:
@@ -259,7 +259,7 @@ class Children(Companion):
 
     def due_ms(self) -> int | None:
         """When to look at a child again; None: there is none."""
-        waits = {self._state.waits[index].about["saga"] for index in self._state.children()}
+        waits = {self._state.pending[index].about["saga"] for index in self._state.children()}
         return min((due for saga_id, due in self._look_at.items() if saga_id in waits), default=None)
 
     def take(self, now_ms: int) -> Iterator[r.AnyRecord]:
@@ -267,7 +267,7 @@ class Children(Companion):
         held, self._held = self._held, []
         for step, end in held:
             index = self._state.plan.by_key[step]
-            wait = self._state.waits.get(index)
+            wait = self._state.pending.get(index)
             if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:
                 continue  # its message was read meanwhile
             yield answer(self._state, Message(id=f"child:{end.saga}", kind="child", step=step, end=end), now_ms)
@@ -275,7 +275,7 @@ class Children(Companion):
     async def work(self, *, queued: bool, now_ms: int) -> None:
         """Start, continue, cancel or look at the children, whose records are durable."""
         for index in self._open(now_ms):
-            wait = self._state.waits.get(index)
+            wait = self._state.pending.get(index)
             if wait is None or wait.on != "child":
                 continue
             saga_id = wait.about["saga"]
@@ -297,13 +297,13 @@ class Children(Companion):
             if end is not None:
                 self._held.append((key, end))
 
-    def _begun_at(self, index: int, wait: Wait) -> int:
+    def _begun_at(self, index: int, wait: Pending) -> int:
         return self._state.steps[index].call(wait.direction).first_at
 
     def _open(self, now_ms: int) -> list[int]:
         found = []
         for index in self._state.children():
-            wait = self._state.waits[index]
+            wait = self._state.pending[index]
             saga_id = wait.about["saga"]
             turned = wait.direction != COMPENSATE and self._state.turns and saga_id not in self._cancelled
             due = self._look_at.get(saga_id)

@@ -102,7 +102,7 @@ class Companions:
 
     def _needs(self, kind: Kind) -> bool:
         state = self._state
-        return kind.on in {wait.on for wait in state.waits.values()} or bool(kind.turns and kind.turns(state))
+        return kind.on in {wait.on for wait in state.pending.values()} or bool(kind.turns and kind.turns(state))
 
     @property
     def holds(self) -> bool:

@@ -166,7 +166,7 @@ class SagaDriver(Resting):
         self._messages = messages
         self._kinds = kinds
         self._companions: Companions | None = None
-        if state.waits:  # (Its first append may end a wait that the store knows.)
+        if state.pending:  # (Its first append may end a wait that the store knows.)
             self._companions = Companions(kinds, state, self.rouse)
             self._companions.begin()
         self._concludes = self._turned = False
@@ -271,7 +271,7 @@ class SagaDriver(Resting):
                         # (A call whose intent has just become durable is made: without that it would be in doubt.)
                         return await self._release()
                 self._performer.begun += len(effects)
-                if self._companions or self.state.waits or (not self._turned and type(self.state.phase) is Backward):
+                if self._companions or self.state.pending or (not self._turned and type(self.state.phase) is Backward):
                     await self._attend(busy=bool(effects or self._tasks))
                 if not effects and await self._rests():
                     return None
@@ -433,7 +433,7 @@ class SagaDriver(Resting):
         data = encode_all(ready.records, values)
         status = state.status if state.status != self._head_status else None
         # What the head says about open questions: a listing reads no journal.
-        asked = told_in_head(state) if state.questions or state.waits else None
+        asked = told_in_head(state) if state.questions or state.pending else None
         final = state.status in t.SAGA_FINAL
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
@@ -514,7 +514,7 @@ class SagaDriver(Resting):
     def _is_alone(self) -> bool:
         """Whether an effect is the only thing that the saga waits for; an open session's agent may ask for more."""
         state = self.state
-        return not (self._tasks or state.waiting or state.waits or self._outcomes or state.open)
+        return not (self._tasks or state.waiting or state.pending or self._outcomes or state.open)
 
     async def _perform_here(self, effect: AnyEffect) -> int:
         """Perform an effect beside which nothing else runs, and record its outcome; returns when."""

@@ -22,5 +22,5 @@ def queued_again(state: State, now_ms: int) -> int:
 
 def told_in_head(state: State) -> tuple[Any, ...]:
     """What a saga's head says about open questions and waits: when it changes, the head is written anew."""
-    waits = tuple(wait.due for wait in state.waits.values()) if state.only_waits() else ()
+    waits = tuple(wait.due for wait in state.steps_waiting()) if state.only_waits() else ()
     return tuple(state.questions), state.next_overdue(), waits

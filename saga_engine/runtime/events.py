@@ -19,7 +19,7 @@ from saga_engine.core.records import AnyRecord, StepWaiting
 from saga_engine.core.state import State
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.steps.wait import answer_id, entry_of, schema_of
-from saga_engine.core.waits import EventName, Wait
+from saga_engine.core.waits import EventName, Pending
 from saga_engine.errors import BindingUnresolved, EventRefused, PlanInvalid, SagaError, SagaExists, SagaNotFound
 from saga_engine.loggers import logger_of, quoted
 from saga_engine.plan.values import plain
@@ -104,7 +104,7 @@ class Events:
         records = await read_records(self._store, saga_id)
         state = await folded_state(records)
         index = state.plan.by_key.get(step, -1)
-        wait = state.waits.get(index)
+        wait = state.pending.get(index)
         if wait is None or wait.on != "event":
             raise _waits_not(state, index, step, _waited(records, step))
         _named(saga_id, step, wait, entry)
@@ -121,7 +121,7 @@ class Events:
         records = await read_records(self._store, saga_id)
         state = await folded_state(records)
         index = state.plan.by_key.get(step, -1)
-        wait = state.waits.get(index)
+        wait = state.pending.get(index)
         waits = wait is not None and wait.on == "event"
         meant = wait if waits else _waited(records, step)
         if meant is None:
@@ -291,7 +291,7 @@ class Events:
         begun = state.steps[index].begun if index >= 0 else 0
         if waiter.nth > begun and state.status not in SAGA_FINAL:
             return False  # a wait, or a step of a session, that this journal does not have yet: it was read too early
-        wait = state.waits.get(index) if waiter.nth == begun else None
+        wait = state.pending.get(index) if waiter.nth == begun else None
         entry = -1 if wait is None else entry_of(wait, *channel)
         if wait is not None and entry >= 0:
             return await self._has(due, state, wait, entry)
@@ -299,7 +299,7 @@ class Events:
         await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=left.taken, about=left.about)
         return True
 
-    async def _has(self, due: DueEvent, state: State, wait: Wait, entry: int) -> bool:
+    async def _has(self, due: DueEvent, state: State, wait: Pending, entry: int) -> bool:
         """Whether the step, which waits, has the event already, or another in its place; then the store is told."""
         came = state.steps[state.plan.by_key[due.waiter.step]].came.get(entry)
         if came is None:
@@ -332,11 +332,11 @@ def _checked(name: str, key: str | int, payload: Any, event_id: str | None) -> t
     return channel, StoredEvent(chosen, data)
 
 
-def _waited(records: Sequence[AnyRecord], step: str) -> Wait | None:
+def _waited(records: Sequence[AnyRecord], step: str) -> Pending | None:
     """The last wait of a step for events, which may be over; None: it has not waited."""
     for record in reversed(records):
         if isinstance(record, StepWaiting) and record.step == step:
-            return Wait("event", None, record.about) if record.on == "event" else None
+            return Pending("event", None, record.about) if record.on == "event" else None
     return None
 
 
@@ -345,7 +345,7 @@ def _awaits_late(state: State, index: int) -> bool:
     return index >= 0 and state.plan.steps[index].late is not None
 
 
-def _waits_not(state: State, index: int, step: str, over: Wait | None) -> EventRefused:
+def _waits_not(state: State, index: int, step: str, over: Pending | None) -> EventRefused:
     """The refusal of an event for a step that does not wait, with what can be done about it."""
     saga_id = state.saga_id
     if over is None:
@@ -363,7 +363,7 @@ def _by_name(channel: Channel) -> str:
     return f"send another event under its name and key: `saga event {channel.name} {channel.key} PAYLOAD`"
 
 
-def _named(saga_id: str, step: str, wait: Wait, entry: int | None) -> EventName:
+def _named(saga_id: str, step: str, wait: Pending, entry: int | None) -> EventName:
     """The event of a wait that is meant. Raises ``EventRefused``."""
     events = wait.events()
     if entry is None and wait.word:
@@ -384,7 +384,7 @@ def _is_journalled(state: State, index: int, channel: Channel, event: StoredEven
         outputs = step.output if isinstance(step.output, list) else [step.output]
         several = [each["payload"] for each in outputs if came and (each["event"], each["key"]) == channel]
         payload = several[0] if came else step.output
-    elif came is not None and came.source == event.id and index in state.waits:
+    elif came is not None and came.source == event.id and index in state.pending:
         payload = came.payload
     else:
         return False

@@ -12,7 +12,7 @@ from saga_engine.core.late_events import late_saga_id, late_token
 from saga_engine.core.records import AnyRecord, CompensationStarted, SagaStarted
 from saga_engine.core.steps.wait import never_begun
 from saga_engine.core.waiting_records import StepWaiting
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.errors import EraseRefused, JournalUnreadable, SagaErased, SagaNotFound
 from saga_engine.ports import Head, Store
 from saga_engine.ports.events import Channel, ListedEvent
@@ -110,7 +110,7 @@ async def _member(store: Store, head: Head) -> Member:
 def _channels(records: Sequence[AnyRecord]) -> Sequence[Channel]:
     """The names and keys of the events for which its steps waited."""
     waits = [record for record in records if isinstance(record, StepWaiting) and record.on == "event"]
-    named = [Channel(*name) for wait in waits for name in Wait(wait.on, about=wait.about).events()]
+    named = [Channel(*name) for wait in waits for name in Pending(wait.on, about=wait.about).events()]
     return list(dict.fromkeys(named))
 
 

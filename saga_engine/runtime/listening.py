@@ -17,7 +17,7 @@ from saga_engine.core.late_events import late_call
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
 from saga_engine.core.steps.wait import INVALID, KIND, REFUSALS, REPEATED, entry_of, never_begun, schema_of
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.ports import Channel, DueEvent, EventStore, Store, StoredEvent, Waiter
 from saga_engine.runtime.companions import Companion, Kind
 
@@ -123,7 +123,7 @@ class Listening(Companion):
         new = []
         for spot, source in wanted.items():
             if self._told.get(spot) != source:
-                wait = self._state.waits[spot.step]
+                wait = self._state.pending[spot.step]
                 schema = schema_of(self._state, spot.step, entry_of(wait, *spot.channel))
                 new.append((spot, source, schema, self._again_ms(wait)))
         return self._settle(told, over, new, past, queued=queued)
@@ -199,7 +199,7 @@ class Listening(Companion):
         """What the store is to know: the events that are awaited, with the ids of those that came."""
         return {
             Spot(index, self._state.steps[index].begun, Channel(*event)): came[entry].source if entry in came else ""
-            for index, wait in self._state.waits.items()
+            for index, wait in self._state.pending.items()
             if wait.on == "event"
             for came in (self._state.steps[index].came,)
             for entry, event in enumerate(wait.events())
@@ -208,11 +208,11 @@ class Listening(Companion):
     def _waiter(self, spot: Spot) -> Waiter:
         return Waiter(self._state.saga_id, self._state.plan.steps[spot.step].key, spot.nth)
 
-    def _again_ms(self, wait: Wait) -> int:
+    def _again_ms(self, wait: Pending) -> int:
         return again_ms(wait, self._state.at)
 
 
-def again_ms(wait: Wait, now_ms: int) -> int:
+def again_ms(wait: Pending, now_ms: int) -> int:
     """When an event that a step has, which waits for others, is looked at again: its owner may end too early."""
     return LOOK_AGAIN_MS if wait.due is None else min(LOOK_AGAIN_MS, max(wait.due - now_ms, 0))
 

@@ -107,7 +107,7 @@ class Resting:
         if not self._is_settled():
             return False
         due_ms = self._next_due()
-        if due_ms is None and self.state.waits:
+        if due_ms is None and self.state.pending:
             due_ms = self._machine.decided_at + _LOOK_AGAIN_MS  # for an event: it is woken by a message
         if due_ms is not None and due_ms - self._machine.decided_at > _SLEEP_MS:
             self.sleeps_until_ms = due_ms
@@ -143,7 +143,7 @@ class Resting:
             return self._in_store(queued_again(self.state, self._machine.decided_at))
         if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
             return 0
-        if {kind.on for kind in self._kinds} & {wait.on for wait in self.state.waits.values()}:
+        if {kind.on for kind in self._kinds} & {wait.on for wait in self.state.pending.values()}:
             return 0  # the store has to know of the wait first, or the child has to be started
         due_ms = self._machine.due()
         return self._in_store(due_ms) if due_ms is not None and due_ms - self._machine.decided_at > self._rest_ms else 0
@@ -155,7 +155,7 @@ class Resting:
 
     def _may_leave(self) -> bool:
         """Whether a saga for which nobody waits here waits for an event, another saga or a distant time."""
-        if self._rest_ms is None or not self.state.waits or self._has_post() or self._tasks or self._outcomes:
+        if self._rest_ms is None or not self.state.pending or self._has_post() or self._tasks or self._outcomes:
             return False
         if self.stopping or self._is_held() or not self.state.only_waits():
             return False

@@ -306,7 +306,7 @@ class TakeOver:
     def _is_idle(self, state: State) -> bool:
         """Whether it is an open session that waits only for its agent; a record of a take-over would only grow it."""
         able = self.capabilities
-        if not state.open or state.in_flight or state.asking or state.alerts_pending(alerting=able.alerting):
+        if not state.open or state.in_flight or state.alerts_pending(alerting=able.alerting):
             return False
         now_ms = self._now_of(state)
         return state.next_due(now_ms) in {None, state.binding_deadline} and not decide(state, now_ms, able)

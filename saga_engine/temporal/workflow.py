@@ -123,7 +123,7 @@ class SagaFlow:
             await self._teach(self._lessons[0])
             self._lessons.pop(0)
         state = self._here()
-        if self._capabilities is None and (self._matters() or state.reminders or state.ask_later):
+        if self._capabilities is None and (self._matters() or state.reminders or state.looks_for_able()):
             await self._learn_means()
         leaving, machine = self._leaving(begin), self._driven()
         ready = machine.said() if leaving else self._ready()

@@ -35,7 +35,7 @@ class AskLaterSimulation(Simulation):
 
     def _take_over(self) -> Any:
         state, pending = super()._take_over()
-        if state.ask_later or state.asking:
+        if any(not each.of_step for each in state.pending.values()):
             self.capabilities = self.capabilities._replace(planner=self.dice.random() < 0.5)
         return state, pending
 

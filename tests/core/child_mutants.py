@@ -5,17 +5,19 @@ from __future__ import annotations
 from tests.support.mutating import Mutant, rewrite
 
 CHILD_MUTANTS: dict[str, Mutant] = {
-    "the turn does not wait for a child": rewrite(("if self.waits and self.children():", "if False:")),
+    "the turn does not wait for a child": rewrite(
+        ("if self.pending and any(each.holds_turn for each in self.pending.values()):", "if False:")
+    ),
     "the end of a child is lost": rewrite(
         (
-            'wait = state.waits.get(index)\n    if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:',
-            'wait = state.waits.get(index)\n    if wait is None or wait.on != "child" or True:',
+            'wait = state.pending.get(index)\n    if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:',
+            'wait = state.pending.get(index)\n    if wait is None or wait.on != "child" or True:',
         )
     ),
     "the end of another child counts": rewrite(
         (
-            'wait = state.waits.get(index)\n    if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:',
-            'wait = state.waits.get(index)\n    if wait is None or wait.on != "child":',
+            'wait = state.pending.get(index)\n    if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:',
+            'wait = state.pending.get(index)\n    if wait is None or wait.on != "child":',
         )
     ),
     "a child that completed counts as failed": rewrite(("record.status == t.COMPLETED", "not record.status")),

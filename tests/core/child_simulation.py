@@ -112,7 +112,7 @@ class ChildSimulation(Simulation):
 
     def _idle(self, state: State) -> bool:
         """Nothing else moves the saga: its children end, and it looks at those of which nobody told it."""
-        waits = [state.waits[index].about["saga"] for index in state.children()]
+        waits = [state.pending[index].about["saga"] for index in state.children()]
         for saga_id in waits:
             if not self.kids.get(saga_id):
                 self._end(saga_id, turns=state.turns)

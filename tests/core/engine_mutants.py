@@ -127,7 +127,7 @@ LATER_MUTANTS: dict[str, Mutant] = {
         )
     ),
     "end while a step that makes up for another is under way": rewrite(
-        (" or self.in_flight or self.waiting or self.waits or self.doubts or self.questions", "")
+        (" or self.in_flight or self.waiting or self.doubts or self.questions or self.looks", "")
     ),
     "forget steps that make up for nothing": rewrite(("compiled.compensates == stuck", "False")),
     "a call that only waited is in doubt": rewrite(('if flight in ("intended", "queued"):', "if False:")),
@@ -299,10 +299,10 @@ WAITING_MUTANTS: dict[str, Mutant] = {
             "return r.StepSucceeded(at=now, step=step, output=event.payload, via='event', source=event.id) if entry < 0 else came(",
         ),
     ),
-    "a time-out after the event": rewrite(("state.waits.pop(index, None)", "None")),
+    "a time-out after the event": rewrite(("wait = state.pending.pop(index, None)", "wait = None")),
     "an event after the time-out": rewrite(("if wait.due is not None", "if False")),
     "a wait is lost at a takeover": rewrite(
-        ("state.epoch = record.epoch", "state.epoch = record.epoch\n    state.waits.clear()")
+        ("state.epoch = record.epoch", "state.epoch = record.epoch\n    state.pending.clear()")
     ),
     "an event that does not fit counts": rewrite(
         ('if schema is None:\n        return ""', 'if True:\n        return ""')
@@ -333,10 +333,10 @@ WAITING_MUTANTS: dict[str, Mutant] = {
         ("if step.builtin != KIND or at.begun or at.settled or at.status != SKIPPED:", "if True:")
     ),
     "a sleep ends early": rewrite(("open_wait.due <= now", "True")),
-    "only an operator moves a saga that waits": rewrite((" or state.waits:", ":")),
+    "only an operator moves a saga that waits": rewrite((" or state.pending:", ":")),
     "a saga that waits has no deadline": rewrite(
         (
-            "moving = state.ready or state.waiting or state.waits or state.doubts or isinstance(state.phase, Replanning)",
+            "moving = state.ready or state.waiting or state.pending or state.doubts or isinstance(state.phase, Replanning)",
             "moving = state.ready or state.waiting or state.doubts or isinstance(state.phase, Replanning)",
         )
     ),
@@ -346,18 +346,25 @@ WAITING_MUTANTS: dict[str, Mutant] = {
 #: Faults that only a model that is away can show.
 AWAY_MUTANTS: dict[str, Mutant] = {
     "a request for later is lost at a takeover": rewrite(
-        ("state.epoch = record.epoch", "state.epoch = record.epoch\n    state.ask_later.clear()")
+        (
+            "state.epoch = record.epoch",
+            "state.epoch = record.epoch\n    state.pending = {at: each for at, each in state.pending.items() if each.here}",
+        )
     ),
-    "a model is asked again at once": rewrite(("later.due <= now and ", "")),
+    "a model is asked again at once": rewrite(("(later.due or 0) <= now and ", "")),
     "a model is asked again for ever": rewrite(("state.ask_later_times.get(index, 0) + 1", "0")),
     "an operator is asked although a model is to be asked again": rewrite(
         ("get(index, 0) + 1\n        return", "get(index, 0) + 1")
     ),
-    "a saga rests although a model is to be asked again": rewrite(("or state.ask_later ", "")),
-    "a request for later outlives the turn": rewrite(("state.ask_later.clear()", "None")),
-    "a request for later waits for a planner for ever": rewrite(("elif later.until <= now:", "elif False:")),
+    "a saga rests although a model is to be asked again": rewrite(
+        (" or state.pending:", " or any(each.until == 0 for each in state.pending.values()):")
+    ),
+    "a request for later outlives the turn": rewrite(
+        ('state.pending = {index: each for index, each in state.pending.items() if each.on != "planner"}', "None")
+    ),
+    "a request for later waits for a planner for ever": rewrite(("elif 0 < later.until <= now:", "elif False:")),
     "a process without a planner ends the wait for one": rewrite(
-        ("later.due if capabilities.planner else later.until", "later.due")
+        ("(later.due or 0) if capabilities.planner else later.until", "(later.due or 0)")
     ),
 }
 

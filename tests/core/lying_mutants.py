@@ -8,7 +8,9 @@ LYING_MUTANTS: dict[str, Mutant] = {
     "nobody looks whether an undo did what it says": rewrite(
         ("        if by and not (record.via in", "        if False and not (record.via in")
     ),
-    "the saga ends while an undo is looked at": rewrite(("return not (busy or self.looks)", "return not busy")),
+    "the saga ends while an undo is looked at": rewrite(
+        ("self.doubts or self.questions or self.looks", "self.doubts or self.questions")
+    ),
     "a value that is as the call left it counts as undone": rewrite(
         (
             'would_leave(state, index, found):\n        return "left"',

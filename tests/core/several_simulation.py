@@ -84,7 +84,7 @@ class SeveralSimulation(WaitingSimulation):
         state = self._folded()
         open_names = {
             each.event
-            for index, wait in state.waits.items()
+            for index, wait in state.pending.items()
             for entry, each in enumerate(wait.events())
             if entry not in state.steps[index].came
         }

@@ -410,7 +410,9 @@ class Simulation(Guarded, Replanning):
     # --- people --------------------------------------------------------------------------------------------------
 
     def _outside_message(self, state: State) -> None:
-        if self.dice.random() < (0.3 if "replan" in state.asking.values() else 0.02):
+        if self.dice.random() < (
+            0.3 if any(each.here and each.about == "replan" for each in state.pending.values()) else 0.02
+        ):
             number = next(self.spare, None)
             if number is not None:
                 self.inbox.append(Message(id=f"a{number}", kind="amend", steps=self._new_steps(number)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine.core import asking_later
+from saga_engine.core import asking_later, waits
 from saga_engine.core import records as r
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.effects import AskPlanner, ErrorInfo
@@ -81,7 +81,7 @@ def test_what_another_time_does_not_mend_is_not_asked_again(purpose: str, code: 
     """An answer without steps, no key, a defect: the saga goes on at once as it does without a model."""
     saga = asked(purpose)
     assert gives_up(saga, ErrorInfo(code, "no")).delay_ms == 0  # type: ignore[union-attr]
-    assert saga.state.ask_later == {}
+    assert saga.state.pending == {}
     assert ({"StepEscalated", "CompensationStarted"}) & {*kinds(saga)[-2:]}
 
 
@@ -106,7 +106,7 @@ def test_a_process_without_a_planner_leaves_it_to_one_that_has(purpose: str) -> 
     due = gives_up(saga).at + 30_000
     nobody = Capabilities(alerting=False, planner=False)
     assert decide(saga.state, due, nobody) == ()
-    assert saga.state.next_due(due) == due + asking_later.OFFER_MS
+    assert saga.state.next_due(due) == due + waits.OFFER_MS
     assert [type(record) for record in decide(saga.state, due, saga.machine.means.capabilities)] == [r.PlannerAsked]
     end = due + asking_later.WAIT_FOR_PLANNER_MS
     assert saga.state.next_due(end - 1) == end
@@ -114,7 +114,7 @@ def test_a_process_without_a_planner_leaves_it_to_one_that_has(purpose: str) -> 
     saga.machine.means, saga.now = FixedMeans(nobody, catalog=saga.catalog), end
     saga.decide()
     assert {"StepEscalated", "CompensationStarted"} & {*kinds(saga)[-2:]}
-    assert saga.state.ask_later == {}
+    assert saga.state.pending == {}
 
 
 def test_a_process_that_may_not_ask_leaves_it_as_well() -> None:
@@ -130,7 +130,7 @@ def test_a_cancel_ends_the_wait_for_another_way() -> None:
     saga = asked("replan")
     gives_up(saga)
     saga.message(kind="cancel", by="kim").decide()
-    assert saga.state.ask_later == {}
+    assert saga.state.pending == {}
     saga.run()
     assert kinds(saga).count("CompensationStarted") == kinds(saga).count("PlannerAsked") == 1
     assert saga.state.status == "COMPENSATED"
@@ -141,7 +141,7 @@ def test_a_cancel_while_the_model_is_asked_again_leaves_nothing_to_ask_later() -
     saga = asked("replan")
     saga.message(kind="cancel", by="kim")
     assert gives_up(saga).delay_ms == 0  # type: ignore[union-attr]
-    assert saga.state.ask_later == {}
+    assert saga.state.pending == {}
 
 
 def test_the_deadline_binds_a_saga_that_waits_for_a_model() -> None:

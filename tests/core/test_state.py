@@ -98,6 +98,10 @@ def problems(state: State) -> list[str]:
         "an alert is due once": not state.alerts.keys() & state.reminders.keys(),
         "alerts are of questions and notices": state.alerts.keys() <= state.questions.keys() | state.notices.keys(),
         "reminders are of questions": state.reminders.keys() <= state.questions.keys(),
+        "a step waits for one thing, and a model is asked about one that waits for nothing": all(
+            (state.steps[index].status in {t.WAITING, t.COMPENSATING}) == each.of_step
+            for index, each in state.pending.items()
+        ),
         "who has ended has nothing open": state.status not in t.SAGA_FINAL or not (state.in_flight or state.questions),
     }
     return found + [name for name, holds in facts.items() if not holds]

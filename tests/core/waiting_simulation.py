@@ -88,7 +88,7 @@ class WaitingSimulation(Simulation):
         if not self.journal.data:
             return
         state = self._folded()
-        waiting = {state.plan.steps[index].key for index in state.waits}
+        waiting = {state.plan.steps[index].key for index, each in state.pending.items() if each.of_step}
         answered = {getattr(record, name, "") for record in self.journalled() for name in ("message", "source")}
         for step, events in self.held.items():
             for event in events:
@@ -108,7 +108,7 @@ class WaitingSimulation(Simulation):
 
     def _idle(self, state: State) -> bool:
         """Only an event can move the saga: it comes in the end."""
-        waits = [state.plan.steps[index].key for index, wait in state.waits.items() if wait.on == "event"]
+        waits = [state.plan.steps[index].key for index, wait in state.pending.items() if wait.on == "event"]
         if not waits:
             return super()._idle(state)
         self._send(waits[0])
@@ -134,7 +134,7 @@ class WaitingSimulation(Simulation):
         return found
 
     def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
-        if any(isinstance(record, r.SagaEscalated) for record in records) and state.waits:
+        if any(isinstance(record, r.SagaEscalated) for record in records) and state.pending:
             raise Violation("the saga says that only an operator can move it, and it waits for something else")
         for record in records:
             if not (isinstance(record, r.StepSucceeded) and record.via == "event"):
@@ -194,7 +194,7 @@ class WaitingSimulation(Simulation):
                     raise Violation(f"{wait.step} took an event that does not fit")
         if len(taken) != len(set(taken)):
             raise Violation(f"an event counts twice: {taken}")
-        if state.waits:
+        if any(each.of_step for each in state.pending.values()):
             raise Violation("the saga has ended, and a step still waits")
         self._check_late(state, ended, taken)
         self._check_dispositions(state)

@@ -14,7 +14,7 @@ import pytest
 MOST_FILES = {"submission": 74, "step": 36, "event": 50}
 #: What the whole is made of.
 MOST_PARTS = {
-    "slots of State": 53,
+    "slots of State": 51,
     "fields of StepState": 31,
     "kinds of records": 51,
     # (`expect`: the write says what it relies on. `hold`, `hold_max_s`: what a saga keeps, only the author knows.)

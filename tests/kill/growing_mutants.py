@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.mutating import Mutant, rewrite
 
 _ALERTS = "    for question, alert in list(state.alerts.items()):\n        crashes"
-_ASKED = "    for index, kind in list(state.asking.items()):  # whatever was answered is lost"
+_ASKED = "    for index, asked in [(index, held) for index, held in state.pending.items() if held.here]:"
 
 MUTANTS: dict[str, Mutant] = {
     # A result that never reached the journal is not found.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.core import asking_later
+from saga_engine.core import asking_later, waits
 from saga_engine.errors import ModelUnreachable
 from saga_engine.runtime import takeover
 from saga_engine.stores import open_store
@@ -116,7 +116,7 @@ async def test_a_worker_without_a_planner_leaves_it_to_one_that_has(
 ) -> None:
     """It takes the saga, decides nothing, and gives it back, until a worker comes that can ask."""
     monkeypatch.setattr(asking_later, "DELAYS_MS", (1_000, 1_000, 1_000))
-    monkeypatch.setattr(asking_later, "OFFER_MS", 20)
+    monkeypatch.setattr(waits, "OFFER_MS", 20)
     monkeypatch.setattr(takeover, "_REST_MS", 0)
     async with Coordinator.open(store, TOOLS, planner=away(4)) as first:
         await first.submit(PLAN, saga_id="s1")

@@ -39,7 +39,7 @@ def waiting(on_timeout: Any) -> tuple[State, list[r.AnyRecord]]:
     records: list[r.AnyRecord] = [r.SagaStarted(at=0, saga_id="s", plan=None, digest="", seed="0")]
     state = begin(records[0], compiled)  # type: ignore[arg-type]
     settle(state, records, 1_000)
-    assert state.waits
+    assert state.pending
     return state, records
 
 
@@ -82,7 +82,7 @@ def test_event_time_out_and_cancel_compete_for_one_record(order: tuple[str, ...]
         message = CONTENDERS[name]
         if message is None:
             now = 61_000  # the time-out: an event at that moment or later is too late
-            assert 0 not in state.waits or getattr(answer(state, EVENT, now), "code", "") == LATE
+            assert 0 not in state.pending or getattr(answer(state, EVENT, now), "code", "") == LATE
         elif state.status == t.RUNNING:
             record = answer(state, message, now)
             assert message.kind == "cancel" or name == order[0] or getattr(record, "code", "") == LATE
@@ -94,7 +94,7 @@ def test_event_time_out_and_cancel_compete_for_one_record(order: tuple[str, ...]
     timed_out = "failed" if on_timeout == "fail" else "timer"
     assert ends_of(records) == [{"cancel": "turn", "time": timed_out}.get(first, "event")]
     taken = {"event": {"sum": 7}, "another event": {"sum": 8}, "time": None if fails else {"sum": 0}}
-    assert (state.steps[0].output, 0 in state.waits) == (taken.get(first), False)
+    assert (state.steps[0].output, 0 in state.pending) == (taken.get(first), False)
     # Whatever came first, the cancel is the end of the second wait, unless the first one's failure was.
     assert state.status == t.COMPENSATED
     assert fold(records, state.plan).status == state.status
@@ -105,5 +105,5 @@ def test_an_event_that_fits_no_schema_ends_nothing() -> None:
     state, _ = waiting("fail")
     wrong = answer(state, Message(id="e0", kind="event", step="1", event="paid", key="s", output={"total": 7}), 2_000)
     evolve(state, wrong)
-    assert (getattr(wrong, "code", ""), 0 in state.waits) == (INVALID, True)
+    assert (getattr(wrong, "code", ""), 0 in state.pending) == (INVALID, True)
     assert isinstance(answer(state, EVENT, 3_000), r.StepSucceeded)

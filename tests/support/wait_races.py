@@ -369,7 +369,7 @@ class Race:
         if head.messages or not state.only_waits():
             self._drive()
             return False
-        return bool(state.waits or state.questions)
+        return bool(state.pending or state.questions)
 
     async def _sent(self) -> dict[str, str]:
         """What the store says of each event that was sent."""

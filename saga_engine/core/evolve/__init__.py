@@ -59,11 +59,11 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
     for question, alert in list(state.alerts.items()):
         crashes = alert.crashes + alert.in_flight
         state.alerts[question] = alert._replace(due=record.at, in_flight=False, crashes=crashes)
-    for index, kind in list(state.asking.items()):  # whatever was answered is lost: ask again
-        del state.asking[index]
+    for index, asked in [(index, held) for index, held in state.pending.items() if held.here]:
+        del state.pending[index]  # whatever was answered is lost: ask again
         state.ask_crashes[index] = state.ask_crashes.get(index, 0) + 1
-        if kind != "replan":
-            state.to_escalate[index, COMPENSATE] = kind
+        if asked.about != "replan":
+            state.to_escalate[index, COMPENSATE] = asked.about
 
 
 def _stopping(reason: str) -> Callable[[State, Any], None]:

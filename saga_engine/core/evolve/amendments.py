@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.asking_later import AskLater
+from saga_engine.core.asking_later import WAIT_FOR_PLANNER_MS
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Proposal, Replanning, StepState, Underway
+from saga_engine.core.waits import Pending
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.compiled import may_be_looked_at
@@ -24,7 +25,7 @@ def steps_added(state: State, record: r.StepsAdded) -> None:
     """Steps were added, by a caller or by a model that was asked for another way."""
     addition = Addition(record.steps, tuple(record.dropped), place=record.place, reasons=record.reasons)
     if isinstance(state.phase, Replanning) and record.written is not None:
-        state.asking.pop(state.phase.step, None)
+        state.pending.pop(state.phase.step, None)
         state.phase = FORWARD
         state.replans += 1
     wake(state)  # it waited for an operator, and now also has other work
@@ -118,13 +119,14 @@ def _drop(state: State, index: int) -> None:
 def planner_asked(state: State, record: r.PlannerAsked) -> None:
     """A model is being asked; until it answers, no other request is made."""
     index = index_of(state, record)
+    later = state.pending.pop(index, None)
     if record.purpose == "replan":
-        state.ask_later.pop(index, None)
-        state.asking[index] = "replan"
         state.replan_saw = len(state.steps)
-        return
-    later = state.ask_later.pop(index, None)
-    state.asking[index] = state.to_escalate.pop((index, COMPENSATE)) if later is None else later.kind
+        kind = "replan"
+    else:
+        kind = state.to_escalate.pop((index, COMPENSATE)) if later is None else later.about
+    # ``kind``: of the question that an operator gets if the model gives no steps.
+    state.pending[index] = Pending("model", about=kind, of_step=False, holds_end=kind != "replan", here=True)
 
 
 def overtaken(state: State) -> bool:
@@ -135,25 +137,31 @@ def overtaken(state: State) -> bool:
 def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
     """The model gave no steps: it is asked again later, or an operator is asked, or the saga turns around."""
     index = index_of(state, record)
-    kind = state.asking.pop(index, "")
+    was = state.pending.pop(index, None)
+    kind = was.about if was else ""
     state.ask_crashes.pop(index, None)
-    later = state.ask_later.pop(index, None)
     if record.delay_ms and (record.purpose == "compensate" or isinstance(state.phase, Replanning)):
-        state.ask_later[index] = AskLater(kind, record.at + record.delay_ms)
+        state.pending[index] = Pending(
+            "planner",
+            due=record.at + record.delay_ms,
+            about=kind,
+            until=record.at + record.delay_ms + WAIT_FOR_PLANNER_MS,
+            of_step=False,
+        )
         state.ask_later_times[index] = state.ask_later_times.get(index, 0) + 1
         return
     if record.purpose == "compensate":
         state.steps[index].semantic = "none" if record.error.error_code == "goal_impossible" else "unanswered"
-        state.to_escalate[index, COMPENSATE] = kind if later is None else later.kind
+        state.to_escalate[index, COMPENSATE] = kind
         return
-    if isinstance(state.phase, Replanning) and not (kind and overtaken(state)):  # else it is asked anew
+    if isinstance(state.phase, Replanning) and not (was and was.here and overtaken(state)):  # else it is asked anew
         stop(state, "step-failed")
 
 
 def compensation_proposed(state: State, record: r.CompensationProposed) -> None:
     """Steps are proposed: they are added, or an operator is asked first."""
     index = index_of(state, record)
-    kind = state.asking.pop(index, "")
+    asked = state.pending.pop(index, None)
     state.ask_crashes.pop(index, None)
     addition = Addition(record.steps, (), record.step)
     added = Added(addition, record.undos, frozenset(record.reads))
@@ -161,7 +169,13 @@ def compensation_proposed(state: State, record: r.CompensationProposed) -> None:
     if record.auto:
         state.steps[index].semantic = Underway(_grow(state, added, record.tools))
         return
-    proposal = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind, record.why)
+    proposal = Proposal(
+        added,
+        record.tools,
+        digest([state.saga_id, record.step, record.steps]),
+        asked.about if asked else "",
+        record.why,
+    )
     state.steps[index].semantic = proposal
     state.to_escalate[index, COMPENSATE] = "compensation"
 

@@ -106,7 +106,7 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
     """A call happened."""
     index = state.plan.by_key[record.step]
     step = state.steps[index]
-    wait = state.waits.pop(index, None) if state.waits else None
+    wait = state.pending.pop(index, None) if state.pending else None
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
         if record.via in ("computed", "each") or step.status == t.PENDING:  # nothing was called
@@ -277,7 +277,7 @@ def failed(state: State, record: r.StepFailed) -> None:
     """A call failed permanently."""
     index = index_of(state, record)
     step = state.steps[index]
-    for queue in (state.ready, state.undo_ready, state.denied, state.waits):
+    for queue in (state.ready, state.undo_ready, state.denied, state.pending):
         queue.pop(index, None)
     if record.direction == COMPENSATE:
         compensation.goes_ahead(state, index)

@@ -9,7 +9,7 @@ from saga_engine.core.evolve import calls, compensation
 from saga_engine.core.evolve.transition import index_of, move, settle, turn_saga
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Made
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 
 
 def step_waits(state: State, record: r.StepWaiting) -> None:
@@ -24,7 +24,9 @@ def step_waits(state: State, record: r.StepWaiting) -> None:
         move(step, "undo")
         state.undo_ready.pop(index, None)
     state.waiting.pop((index, record.direction), None)
-    state.waits[index] = Wait(record.on, record.due_ms, record.about, record.direction)
+    state.pending[index] = Pending(
+        record.on, record.due_ms, record.about, record.direction, holds_turn=record.on == "child"
+    )
     call.first_at = record.at
     step.begun += 1
     step.came = {}
@@ -40,7 +42,7 @@ def ended(state: State, record: r.ChildEnded) -> None:
     """The saga that a step waits for has ended: the step happened or failed, its undo did, or something remains."""
     index = index_of(state, record)
     step = state.steps[index]
-    wait = state.waits.pop(index)
+    wait = state.pending.pop(index)
     if wait.on != "child" or wait.direction != record.direction or wait.about["saga"] != record.saga:
         raise KeyError(f"step {record.step} does not wait for saga {record.saga}")
     settle(state, step, index, record.direction, record.at)

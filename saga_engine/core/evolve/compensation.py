@@ -34,7 +34,7 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     state.undo_ready.clear()
     state.to_check.clear()
     _close_forward(state)
-    state.waits.clear()
+    state.pending = {index: each for index, each in state.pending.items() if not each.of_step}
     started: list[int] = []
     for index, step in enumerate(state.steps):
         pending = step.status in (t.PENDING, t.WAITING)  # what it waited for comes too late

@@ -36,7 +36,7 @@ def stop(state: State, reason: str, said: str = "") -> None:
     """The saga is to turn around; the first reason counts, and no other way is wanted any more."""
     if not state.turns:
         state.phase = Turning(reason, said)
-        state.ask_later.clear()
+        state.pending = {index: each for index, each in state.pending.items() if each.on != "planner"}
         _drop_session_questions(state)
 
 

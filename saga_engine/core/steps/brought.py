@@ -16,7 +16,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.steps.compute import MAX_RESULT_BYTES
-from saga_engine.core.waits import Wait
+from saga_engine.core.waits import Pending
 from saga_engine.errors import BindingUnresolved, ExtensionMissing, ValueNotJson
 from saga_engine.plan import words
 from saga_engine.plan.limits import MAX_SECONDS
@@ -38,7 +38,7 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
         return r.StepFailed(at=now, step=key, error=failed.reason)
 
 
-def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:  # noqa: ARG001 - as for every kind of wait
+def due(state: State, index: int, wait: Pending, now: int) -> r.AnyRecord:  # noqa: ARG001 - as for every kind of wait
     """Its time has come."""
     key, name = state.plan.steps[index].key, state.plan.steps[index].builtin
     try:

@@ -81,7 +81,7 @@ def parent_of(state: State, index: int) -> Parent:
 def ended(state: State, step: str, end: ChildEnd, now: int, message: str = "") -> r.AnyRecord:
     """The record of the end of a saga that a step waits for, or waited for: it may be told more than once."""
     index = state.plan.by_key.get(step, -1)
-    wait = state.waits.get(index)
+    wait = state.pending.get(index)
     if wait is None or wait.on != "child" or wait.about["saga"] != end.saga:
         why = f"step {step} does not wait for saga {end.saga} (any more)"
         return r.MessageRefused(at=now, message=message or f"child:{end.saga}", code="child-late", reason=why)

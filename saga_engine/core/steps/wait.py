@@ -19,7 +19,7 @@ from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Backward, Turning
 from saga_engine.core.states import SKIPPED
-from saga_engine.core.waits import Came, EventName, Wait
+from saga_engine.core.waits import Came, EventName, Pending
 from saga_engine.errors import BindingUnresolved
 from saga_engine.language.errors import said
 from saga_engine.plan.values import digest
@@ -97,10 +97,10 @@ def never_begun(state: State, among: Iterable[int] | None = None) -> Iterator[tu
             about = _about(state, step.params.resolve(StateScope(state))[KIND])
         except (BindingUnresolved, ValueError):
             continue  # its key is not known yet, or never will be
-        yield from ((step.index, event) for event in Wait("event", None, about).events())
+        yield from ((step.index, event) for event in Pending("event", None, about).events())
 
 
-def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:
+def due(state: State, index: int, wait: Pending, now: int) -> r.AnyRecord:
     """No event came in time: the step fails, or has the value that its plan gives."""
     step = state.plan.steps[index]
     then = step.params.raw[KIND].get("on_timeout", "fail")
@@ -116,7 +116,7 @@ def due(state: State, index: int, wait: Wait, now: int) -> r.AnyRecord:
 def arrived(state: State, step: str, event: Event, now: int) -> r.AnyRecord:
     """The record of an event that the store holds for a step."""
     index = state.plan.by_key.get(step, -1)
-    wait = state.waits.get(index)
+    wait = state.pending.get(index)
     entry = -1 if wait is None else entry_of(wait, event.name, event.key)
     # An operator may have had the step begin anew: what was held for the wait before is late, and is handled as such.
     if wait is None or entry < 0 or event.nth not in (0, state.steps[index].begun):
@@ -139,7 +139,7 @@ def arrived(state: State, step: str, event: Event, now: int) -> r.AnyRecord:
 
 def came(state: State, index: int, entry: int, event: Event, now: int) -> r.AnyRecord:
     """The record of an event that fits a wait, ``entry`` of its events."""
-    step, wait = state.plan.steps[index].key, state.waits[index]
+    step, wait = state.plan.steps[index].key, state.pending[index]
     if not wait.word:
         return r.StepSucceeded(at=now, step=step, output=event.payload, via="event", source=event.id)
     found = {**state.steps[index].came, entry: Came(event.name, event.key, event.id, event.payload)}
@@ -159,7 +159,7 @@ def answer_id(state: State, index: int, entry: int | None) -> str:
     return f"answer-{digest(made)[:32]}"
 
 
-def entry_of(wait: Wait, name: str, key: str) -> int:
+def entry_of(wait: Pending, name: str, key: str) -> int:
     """Which of its events this is, from 0; -1: none."""
     return next((entry for entry, each in enumerate(wait.events()) if each == (name, key)), -1)
 

@@ -13,6 +13,6 @@ def due_waits(state: State, now: int) -> Sequence[r.AnyRecord]:
     """The records that end the waits which are due."""
     return [
         (wait if state.plan.steps[index].builtin == wait.KIND else brought).due(state, index, open_wait, now)
-        for index, open_wait in state.waits.items()
+        for index, open_wait in state.pending.items()
         if open_wait.due is not None and open_wait.due <= now
     ]
