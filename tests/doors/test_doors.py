@@ -56,6 +56,11 @@ WITHOUT = {
         "what nobody has read is not overwritten",
         TEMPORAL,
     ): "a tool with a read before its call is refused there by name",
+    ("what another saga wrote and put back is not overwritten", "CLI"): _OWN_STORE,
+    (
+        "what another saga wrote and put back is not overwritten",
+        TEMPORAL,
+    ): "a tool with a read before its call is refused there by name",
     ("what rules hold stands in the lease", TEMPORAL): "a worker of Temporal has no lease: its calls have heartbeats",
     **{(NETWORK, way): _NO_LISTENER for way in (*WAYS, TEMPORAL) if way not in ("HTTP", "gateway", "--engine")},
     (SCHEMAS, "gateway"): _NO_SCHEMA,
@@ -351,6 +356,28 @@ async def held_by_another(way: str, folder: Path) -> None:
             assert len(paid()) == 1
         assert "resource_held" in told or "first" in told
         assert (await engine.show("first")).status == "COMPLETED"
+
+
+@promise("what another saga wrote and put back is not overwritten")
+async def put_back(way: str, folder: Path) -> None:
+    """The value is as the call left it, and still an operator is asked: the question names the saga that wrote."""
+    (folder / "saga.toml").write_text('[tools.pay]\nbefore = "balance"\nresource = "till"\n')
+    async with opened() as engine:
+        await tried(way, engine, PARAMS)
+        undone = [head.saga_id for head in await engine.list() if head.status == "COMPLETED"]
+        undone = [saga_id for saga_id in undone if not (await engine.show(saga_id)).body.get("parent")]
+        async with engine.session("rival") as session:
+            await session.call("pay", **PARAMS)
+        shop.LEDGER.write_text(shop.LEDGER.read_text().splitlines(keepends=True)[0])
+        undoing = [asyncio.create_task(engine.undo(saga_id)) for saga_id in undone]
+        await until(lambda: _is_asked(engine))
+        for task in undoing:  # that of a parent waits for the operator whom its child asks
+            task.cancel()
+        await asyncio.gather(*undoing, return_exceptions=True)
+        bodies = [(await engine.show(head.saga_id)).body for head in await engine.list()]
+    (question,) = [question for body in bodies for question in body["questions"] if question["kind"] == "drift"]
+    assert "as the step left it, but another saga has written it since; saga rival (" in question["error"]["message"]
+    assert len(shop.ledger()) == 1
 
 
 _COSTS = "[agents.costs]\npay = { usd = 1.0 }\n"
