@@ -168,6 +168,8 @@ ELSEWHERE: Final = (
     Row("guards/test_hold_processes.py", _PROCESSES, "not random_sagas"),
     Row("guards/test_hold_races.py", "a lease lost at one request after the other", "not any_request"),
     Row("guards/test_processes.py", _PROCESSES, "provably_dead"),
+    Row("isolation/test_rival_kills.py", _PROCESSES, "written"),
+    Row("isolation/test_rival_writers.py", _MODEL),
     Row("kill/test_cut_lines.py", _SAMPLE, "embedded-before-bare or embedded-after-keyed"),
     Row("kill/test_expected.py", _SAMPLE, "left1"),
     Row("kill/test_failover.py", _CLUSTERS),

@@ -21,6 +21,7 @@ from tests.promises.mutations_of_stores import OF_STORES
 from tests.promises.mutations_of_supervisors import OF_SUPERVISORS
 from tests.promises.mutations_of_telemetry import OF_TELEMETRY
 from tests.promises.mutations_of_workers import OF_WORKERS
+from tests.promises.mutations_of_writes import OF_WRITES
 
 MUTATIONS: list[Mutation] = [
     *OF_STORES,
@@ -37,5 +38,6 @@ MUTATIONS: list[Mutation] = [
     *OF_PRIVACY,
     *OF_BUDGETS,
     *OF_HOLDS,
+    *OF_WRITES,
     *OF_PLANS,
 ]
