@@ -49,7 +49,10 @@ ERRORS: Final[Fragment] = {
     "did_not_happen.unchanged": ("{tool}: the value is unchanged", "{tool}：值没有变化"),
     "did_not_happen.left": ("{tool}: the value is as the step left it", "{tool}：值与步骤留下的一样"),
     "drift": (
-        ("the value that {tool} reads is neither as the step found it nor as the step left it: somebody else since"),
+        (
+            "the value that {tool} reads is neither as the step found it nor as the step left it: "
+            "somebody else changed it since"
+        ),
         "{tool} 读到的值既不是步骤遇到时的样子，也不是步骤留下的样子：此后有别人改动了它",
     ),
     "drift.unread": (
@@ -205,6 +208,38 @@ ERRORS: Final[Fragment] = {
         "the value that {tool} reads is as the step left it, but another saga has written it since",
         "{tool} 读到的值与步骤留下的一样，但此后另一个 saga 写过它",
     ),
+    "drift.wrote-back": (
+        "saga {saga} (step {step}) wrote the same resource at {at} and has taken that back",
+        "saga {saga}（步骤 {step}）于 {at} 写过同一资源，并已撤回",
+    ),
+    "drift.wrote-lost": (
+        "saga {saga} (step {step}) wrote the same resource at {at} and its journal is not kept here",
+        "saga {saga}（步骤 {step}）于 {at} 写过同一资源，其日志已不在此处",
+    ),
+    "drift.wrote-undo": (
+        "saga {saga} (step {step}) wrote the same resource at {at} to undo a step of its own",
+        "saga {saga}（步骤 {step}）于 {at} 为撤销自己的步骤写过同一资源",
+    ),
+    "drift.wrote-stays": (
+        "saga {saga} (step {step}) wrote the same resource at {at} and that stays",
+        "saga {saga}（步骤 {step}）于 {at} 写过同一资源，且不再撤销",
+    ),
+    "drift.wrote-undoing": (
+        "saga {saga} (step {step}) wrote the same resource at {at} and is undoing that",
+        "saga {saga}（步骤 {step}）于 {at} 写过同一资源，正在撤销",
+    ),
+    "drift.wrote-runs": (
+        "saga {saga} (step {step}) wrote the same resource at {at} and is {status}",
+        "saga {saga}（步骤 {step}）于 {at} 写过同一资源，其状态为 {status}",
+    ),
+    "drift.wrote": (
+        "saga {saga} (step {step}) wrote the same resource at {at}",
+        "saga {saga}（步骤 {step}）于 {at} 写过同一资源",
+    ),
+    "image_unread.rivals": (
+        "who else wrote the value could not be asked of the store: {message}",
+        "无法向存储查询还有谁写过该值：{message}",
+    ),
     "no_time_left": ("nothing was called: the time allowed is {s} s", "没有发出调用：允许的时间为 {s} 秒"),
     "no_thread": (
         "nothing was called: no thread can be started for it ({why})",
@@ -251,6 +286,19 @@ ERRORS: Final[Fragment] = {
         "compare the values; 'undo' overwrites what was found, 'accept' leaves it",
         "比较这些值；'undo' 覆盖现有的值，'accept' 保留它",
     ),
+    "drift.hint-overwrites": (
+        "'undo' overwrites what was found, 'accept' leaves it",
+        "'undo' 覆盖现有的值，'accept' 保留它",
+    ),
+    "drift.hint-undo": (
+        "undo it first: `saga undo {saga}`, then answer 'retry'",
+        "先撤销它：`saga undo {saga}`，然后回答 'retry'",
+    ),
+    "drift.hint-cancel": (
+        "its undo comes first: `saga cancel {saga}`, then answer 'retry'",
+        "它应先撤销：`saga cancel {saga}`，然后回答 'retry'",
+    ),
+    "drift.hint-wait": ("wait for saga {saga}", "等待 saga {saga}"),
     "drift.hint-again": (
         (
             "compare the values; 'undo' overwrites what was found, 'accept' leaves it, and 'retry' asks "
@@ -309,6 +357,9 @@ ERRORS: Final[Fragment] = {
     ),
 }
 _TEXTS: Final = {each: catalogue(each, ERRORS) for each in LANGUAGES}
+#: Between several errors that are told together, and how long these may be.
+_BETWEEN: Final = dict(zip(LANGUAGES, ("; ", "；"), strict=True))
+_LONGEST: Final = 4000
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -324,6 +375,8 @@ def translated(code: str, message: str, language: str) -> str:
     for key, text in _TEXTS[LANGUAGES[0]].items():
         if code in ("", key.partition(".")[0]) and (values := _values(text, message)) is not None:
             return _TEXTS[language][key].format(**values)
+    if "; " in message and len(message) <= _LONGEST:  # several of them
+        return _BETWEEN[language].join(translated(code, each, language) for each in message.split("; "))
     return message
 
 

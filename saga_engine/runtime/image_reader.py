@@ -95,8 +95,8 @@ class ImageReader:
         except BindingUnresolved:
             return None  # nobody knows what the call was made with, so not what it has locked either
         except (StoreUnavailable, StoreRefused) as error:
-            message = f"who else wrote the resource could not be asked of the store: {error.message}"
-            return NotDone(ErrorInfo(error.code.replace("-", "_"), message, error.hint), retryable=True)
+            why = said("image_unread.rivals", message=error.message)
+            return NotDone(ErrorInfo("image_unread", why, error.hint), retryable=True)
 
     def around(self, state: State, effect: CallTool, call: Call) -> Callable[[Made], Awaitable[Outcome]] | None:
         """What surrounds the call of a step whose value is watched; None: nothing does."""
@@ -237,7 +237,7 @@ def _same_again(read: CompiledRead) -> ErrorInfo:
     return ErrorInfo(
         "drift",
         said("drift.again", tool=read.tool),
-        "'undo' overwrites what was found, 'accept' leaves it",
+        said("drift.hint-overwrites"),
     )
 
 
@@ -245,7 +245,7 @@ def _with_rivals(error: ErrorInfo, found: Image, rivals: Rivals | None) -> tuple
     """The question about a drift names who wrote, and what it shows tells until when that is known."""
     if rivals is None:
         return error, found
-    advice = f"{rivals.advice}; {error.suggestion}" if rivals.advice else error.suggestion
+    advice = f"{rivals.advice}; {said('drift.hint-overwrites')}" if rivals.advice else error.suggestion
     error = replace(error, message=f"{error.message}; {rivals.told}"[:1000], suggestion=advice)
     return error, {**found, _WRITTEN: [*rivals.written_ms]} if any(rivals.written_ms) else found
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from saga_engine.core import states as t
 from saga_engine.core.effects import FORWARD
 from saga_engine.errors import SagaError, StoreUnavailable
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.ports import Rivals
 
@@ -35,15 +36,19 @@ _LOOK_S: Final = 0.025
 
 
 class _Came(NamedTuple):
-    """What came of a write: whether it stands, in words, and what its undo would need. Without words it was none."""
+    """What came of a write: whether it stands, the key of its text, what its undo would need, the status of its saga.
+
+    Without a text it was no write.
+    """
 
     stands: bool
-    words: str = ""
+    text: str = ""
     hint: str = ""
+    status: str = ""
 
 
 _NO_WRITE: Final = _Came(stands=False)
-_BACK: Final = _Came(False, "and has taken that back")
+_BACK: Final = _Came(False, "drift.wrote-back")
 #: Steps in these states have changed nothing.
 _NOT_DONE: Final = frozenset({t.FAILED, t.BLOCKED, t.SKIPPED})
 
@@ -104,22 +109,22 @@ class Writers:
         for _ in range(_LOOKS):
             state = await self._state(saga)
             if state is None or step not in state.plan.by_key or not write.key.endswith(f":{state.seed}"):
-                return _Came(True, "and its journal is not kept here")
+                return _Came(True, "drift.wrote-lost")
             index = state.plan.by_key[step]
             forward = state.key(index, FORWARD)
             if way.startswith("c"):  # of a write that is among these, that one tells
-                return _NO_WRITE if forward in known else _Came(True, "to undo a step of its own")
+                return _NO_WRITE if forward in known else _Came(True, "drift.wrote-undo")
             if forward != write.key:
                 return _NO_WRITE  # a fallback has taken its place, so it did not happen
             owner = await self._owner(state, index)
             if owner is None:
-                return _Came(True, "and the journal of the saga that owns that is not kept here")
+                return _Came(True, "drift.wrote-lost")
             index = owner.plan.by_key[step]
             undone = any(key.startswith(f"{owner.saga_id}:{step}:c") for key in known)
             if owner.steps[index].status != t.COMPENSATING or not undone:
                 return _what(owner, index, top)
             await asyncio.sleep(_LOOK_S)
-        return _Came(True, "and is undoing that", f"wait for saga {saga}")
+        return _Came(True, "drift.wrote-undoing", said("drift.hint-wait", saga=saga))
 
     async def _owner(self, state: State, index: int) -> State | None:
         """The saga to which the effect of a step has passed: a fork, or an undo; None: it is not known."""
@@ -152,13 +157,13 @@ def _what(owner: State, index: int, top: str) -> _Came:
     if step.status == t.COMPENSATED or (step.status == t.RESOLVED and not step.accepted):
         return _BACK
     if owner.undoing(index) is None or owner.status == t.WAIVED:
-        return _Came(True, "and that stays")
+        return _Came(True, "drift.wrote-stays")
     if owner.status in t.SAGA_FINAL:
-        return _Came(True, hint=f"undo it first: `saga undo {top}`, then answer 'retry'")
-    return _Came(True, f"and is {owner.status}", f"its undo comes first: `saga cancel {top}`, then answer 'retry'")
+        return _Came(True, "drift.wrote", said("drift.hint-undo", saga=top))
+    return _Came(True, "drift.wrote-runs", said("drift.hint-cancel", saga=top), owner.status)
 
 
 def _told(write: Write, came: _Came) -> str:
     saga, step, *_ = write.key.split(":", 2)
     at = datetime.fromtimestamp(write.at_ms / 1000, UTC).isoformat(timespec="seconds")
-    return f"saga {saga} (step {step}) wrote the same resource at {at} {came.words}".rstrip()
+    return said(came.text, saga=saga, step=step, at=at, status=came.status)
