@@ -37,6 +37,7 @@ from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.schema import plan_schema
 from saga_engine.plan.undo_rules import undo_findings
+from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import canonical, cut, digest
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.features import FEATURES, not_allowed, part_about, refused_parts, usable
@@ -56,6 +57,9 @@ _FINAL: Final = ("COMPLETED", "COMPENSATED", "WAIVED")
 
 #: What is counted as a whole, and not only while it works beside the loop.
 _COUNTED: Final = ("saga_check", "saga_simulate")
+
+#: What the arguments of each tool must fit.
+_GATES: Final = {name: ValueSchema(each["inputSchema"]) for name, each in TOOLS.items()}
 
 Body = dict[str, Any]
 
@@ -393,15 +397,7 @@ def _step(each: Mapping[str, Any]) -> Body:
 
 def _checked(name: str, given: Body) -> None:
     """Refuse arguments that the tool's schema does not allow."""
-    schema = TOOLS[name]["inputSchema"]
-    for key, value in given.items():
-        field = schema["properties"].get(key)
-        kinds: dict[str, Any] = {"string": str, "object": dict, "array": list, "integer": int, "number": (int, float)}
-        wrong = field is None or not isinstance(value, kinds[field["type"]]) or isinstance(value, bool)
-        if wrong or ("minimum" in field and not field["minimum"] <= value <= field["maximum"]):
-            raise MCPError(
-                code=INVALID_PARAMS, message=f"{name}: the argument {key[:80]!r} is not what its schema says"
-            )
-    missing = [key for key in schema.get("required", ()) if key not in given]
-    if missing:
-        raise MCPError(code=INVALID_PARAMS, message=f"{name} needs {', '.join(missing)}")
+    if found := _GATES[name](given):
+        path, message = found[0]
+        where = f"the argument {cut(path[0], 80)}" if path else "its arguments"
+        raise MCPError(code=INVALID_PARAMS, message=f"{name}: {where}: {message}"[:1000])

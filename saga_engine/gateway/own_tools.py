@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from saga_engine.gateway.answers import document
 from saga_engine.gateway.work import Work
+from saga_engine.plan.value_schema import ValueSchema
 
 Given = Mapping[str, Any]
 
@@ -122,6 +123,11 @@ _MADE: Final[Mapping[str, Callable[[Work, Given], Awaitable[dict[str, Any]]]]] =
 }
 
 
+_TAKEN: Final[Mapping[str, Given]] = {each["name"]: each["inputSchema"] for each in OWN_TOOLS}
+#: What the arguments of each must fit.
+_GATES: Final = {name: ValueSchema(schema) for name, schema in _TAKEN.items()}
+
+
 def is_own(name: str) -> bool:
     """Whether the gateway itself answers calls of this name."""
     return name in _MADE
@@ -129,17 +135,8 @@ def is_own(name: str) -> bool:
 
 async def call_own(work: Work, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Call one of them. Raises what its work raises, and ``ValueError`` for arguments that it does not have."""
-    schema: Given = next(each["inputSchema"] for each in OWN_TOOLS if each["name"] == name)
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    kinds, required = schema["properties"], schema.get("required", ())
-    if not set(required) <= arguments.keys() <= kinds.keys() or not all(
-        _fits(value, kinds[key]) for key, value in arguments.items()
-    ):
-        raise ValueError(f"{name} takes {', '.join(kinds) or 'no arguments'}")
+    if found := _GATES[name](arguments):
+        takes = ", ".join(_TAKEN[name]["properties"]) or "no arguments"
+        raise ValueError(f"{name} takes {takes}: {found[0][1]}"[:1000])
     return await _MADE[name](work, arguments)
-
-
-def _fits(value: Any, schema: Given) -> bool:
-    if schema["type"] == "integer":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= schema["minimum"]
-    return isinstance(value, str)

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from saga_engine.api.operations import OPERATIONS
 from saga_engine.errors import RequestInvalid
 from saga_engine.execution.aside import Allowance, allowing
 from saga_engine.execution.result import shown as told
@@ -67,7 +68,7 @@ Handle = Callable[[Incoming], Awaitable[Answer | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. ``scope`` empty: it needs no identity, because what it gets is signed.
+    """One method of one path; what it needs and does is that of ``api.operations``.
 
     ``body``: the JSON Schema of its body, None: it has none; ``may_lack_body``: an empty one counts as ``{}``;
     ``rules``: what the handler checks beyond it, in its own words, as JSON Schema for the document;
@@ -82,7 +83,6 @@ class Operation:
     method: str
     path: str
     summary: str
-    scope: str
     handle: Handle
     answers: Mapping[int, tuple[str, Schema | None]]
     refusals: Sequence[int] = ()
@@ -127,6 +127,11 @@ class Operation:
 
     async def _handled(self, incoming: Incoming, key: str | None) -> Answer | Response:
         return await (self.handle(incoming) if key is None else self._once(incoming, key))
+
+    @property
+    def scope(self) -> str:
+        """What a token must allow; empty: it needs no identity, because what it gets is signed."""
+        return OPERATIONS[self.name].scope
 
     @property
     def keyed(self) -> bool:

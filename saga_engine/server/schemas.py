@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from saga_engine.core.states import SAGA_STATES
+from saga_engine.api.operations import INPUT, STATUS
 
 Schema = Mapping[str, Any]
 
@@ -15,7 +15,6 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 TRUTH: Final[Schema] = {"type": "boolean"}
 #: Its fields are not listed; clients that are generated take any.
 ANY_OBJECT: Final[Schema] = {"type": "object", "additionalProperties": True}
-NOTE: Final[Schema] = {"type": "string", "maxLength": 2000, "description": "Why, for the journal."}
 ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 TAGS: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 64}
 #: Of templates: ``NAME`` or ``NAME@VERSION``.
@@ -88,9 +87,7 @@ PLAN: Final[Schema] = {
     **ANY_OBJECT,
     "description": "A plan; docs/plan-format.md says what it must have, and `saga schema` prints its JSON Schema.",
 }
-INPUT: Final[Schema] = {**ANY_OBJECT, "description": "Values for $input.NAME."}
 BY_PLAN: Final = {"plan": PLAN, "input": INPUT}
-STATUS: Final[Schema] = {"type": "string", "enum": list(SAGA_STATES)}
 
 COMPONENTS: Final[Mapping[str, Schema]] = {
     "Problem": made_of(

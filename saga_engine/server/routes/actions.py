@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from saga_engine.api.operations import NOTE, STEPS
 from saga_engine.execution.result import SagaResult, shown
 from saga_engine.server import acts
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Handle, Incoming, Operation
-from saga_engine.server.schemas import ANY_OBJECT, ID, NOTE, PLAN, TEXT, TRUTH, WAIT, Schema, is_a, made_of
+from saga_engine.server.schemas import ID, PLAN, TEXT, TRUTH, WAIT, Schema, is_a, made_of
 
 _STEP: Final[Schema] = {"type": ["string", "integer"], "description": "The step's id."}
 
@@ -120,7 +121,6 @@ def _act(  # noqa: PLR0917
 ) -> Operation:
     """An operation on one saga."""
     settings: dict[str, Any] = {
-        "scope": "resolve",
         "answers": {202: is_a("Saga", "The saga, as it is now.")},
         "refusals": (404, 409),
         "query": {"wait": WAIT},
@@ -162,9 +162,8 @@ OPERATIONS: Final = [
         "Add steps to a running saga",
         "They are checked against the saga as it stands.",
         amend,
-        {"steps": {"type": "array", "items": ANY_OBJECT, "minItems": 1}, "note": NOTE},
+        {"steps": STEPS, "note": NOTE},
         ("steps",),
-        scope="submit",
     ),
     _act(
         "undo",
@@ -180,7 +179,6 @@ OPERATIONS: Final = [
         "The answer shows the new saga; `dry_run` only previews it.",
         fork,
         {"plan": PLAN, "run_from": _STEP, "new_id": ID, "dry_run": TRUTH},
-        scope="submit",
         answers={202: is_a("Saga", "The new saga."), 200: is_a("Fork", "The preview.")},
     ),
     _act(
@@ -199,7 +197,6 @@ OPERATIONS: Final = [
         erase,
         {"why": TEXT, "family": TRUTH},
         ("why",),
-        scope="admin",
         query={},
         answers={200: ("The tombstone, the sagas that are erased, and what could not be reached.", _ERASED)},
     ),

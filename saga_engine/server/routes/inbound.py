@@ -128,7 +128,6 @@ OPERATIONS: Final = [
         path="/v1/in/{source}",
         summary="Send an event with a signature",
         about="For other systems; [server.inbound.NAME] says how its events are signed, named and keyed.",
-        scope="",
         handle=receive,
         takes_any=True,
         answers={202: ("Durable.", given(event_id=TEXT, repeated={"type": "boolean"}))},
@@ -140,7 +139,6 @@ OPERATIONS: Final = [
         path="/v1/sagas/{saga_id}/callbacks",
         summary="Make a callback URL for a step that waits for an event",
         about="Who has the URL can send that event, once, until the URL expires, and nothing else.",
-        scope="submit",
         handle=make_callback,
         body=made_of(
             {
@@ -158,7 +156,6 @@ OPERATIONS: Final = [
         method="POST",
         path="/v1/callbacks/{token}",
         summary="Send the payload that a wait is for",
-        scope="",
         handle=called_back,
         takes_any=True,
         answers={202: ("Durable.", given(saga_id=TEXT, step=TEXT, late_saga=TEXT))},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from saga_engine.api.operations import NOTE, STATUS
 from saga_engine.server.jobs import MAX_SAGAS, Jobs
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
@@ -11,8 +12,6 @@ from saga_engine.server.schemas import (
     ANY_OBJECT,
     COUNT,
     ID,
-    NOTE,
-    STATUS,
     STEP_ID,
     TAGS,
     TEXT,
@@ -84,7 +83,6 @@ OPERATIONS: Final = [
             "says what would happen to each of the first 1000, or why it would be refused; a job for the `sagas` of "
             "this answer acts on just these."
         ),
-        scope="resolve",
         handle=create,
         body=made_of(
             {
@@ -114,7 +112,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/jobs",
         summary="List jobs of the last week",
-        scope="read",
         handle=list_jobs,
         answers={200: is_a("Jobs", "The last ones first.")},
     ),
@@ -123,7 +120,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/jobs/{job_id}",
         summary="Show a job's report",
-        scope="read",
         handle=show,
         answers={200: is_a("Job", "The report.")},
         refusals=(404,),

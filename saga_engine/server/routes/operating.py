@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from saga_engine.api.holds import held, release
+from saga_engine.api.operations import NOTE
 from saga_engine.api.stops import go, stop, stops
 from saga_engine.errors import SettingInvalid
 from saga_engine.execution.stops import scope_of
@@ -12,7 +13,7 @@ from saga_engine.plan.ask import MAX_TO_CHARS
 from saga_engine.server import views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import CURSOR, ID, LIMIT, NOTE, is_a, made_of
+from saga_engine.server.schemas import CURSOR, ID, LIMIT, is_a, made_of
 
 
 async def list_questions(incoming: Incoming) -> Answer:
@@ -94,7 +95,6 @@ OPERATIONS: Final = [
         path="/v1/questions",
         summary="List the open questions",
         about="Of a page of sagas, the most recently created first; with `to` only what plans ask of that name.",
-        scope="read",
         handle=list_questions,
         query={"limit": {**LIMIT, "maximum": 200}, "cursor": CURSOR, "to": _TO},
         answers={200: is_a("QuestionPage", "Questions.")},
@@ -105,7 +105,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/overview",
         summary="Sagas by status, the queue, the workers, the stops",
-        scope="read",
         handle=overview,
         answers={200: is_a("Overview", "The overview.")},
     ),
@@ -114,7 +113,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/tools",
         summary="List the tools that this server knows",
-        scope="read",
         handle=list_tools,
         answers={200: is_a("Tools", "Tools, with counters and breakers of all processes.")},
     ),
@@ -123,7 +121,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/stops",
         summary="List the stops that hold",
-        scope="read",
         handle=list_stops,
         answers={200: is_a("Stops", "Stops.")},
     ),
@@ -133,7 +130,6 @@ OPERATIONS: Final = [
         path="/v1/holds",
         summary="List the resources that sagas hold",
         about="By whom, since when, and who waits for them.",
-        scope="read",
         handle=list_holds,
         answers={200: is_a("Holds", "Holds, the longest first.")},
     ),
@@ -143,7 +139,6 @@ OPERATIONS: Final = [
         path="/v1/release",
         summary="Take a resource away from the saga that holds it, or all that a saga holds",
         about="Others may have it at once. The saga goes on; its later undos of tools with `before` look for drift.",
-        scope="admin",
         handle=release_hold,
         body=made_of({"resource": _RESOURCE, "saga_id": ID}),
         rules={"oneOf": [{"required": ["resource"]}, {"required": ["saga_id"]}]},
@@ -156,7 +151,6 @@ OPERATIONS: Final = [
         path="/v1/stop",
         summary="Stop forward calls: all, those of a tool, or those of a saga",
         about="In every process, until it is lifted; undos and probes go on.",
-        scope="admin",
         handle=stop_calls,
         body=made_of({**_SCOPE, "note": NOTE}),
         rules=_ONE_AT_MOST,
@@ -168,7 +162,6 @@ OPERATIONS: Final = [
         method="POST",
         path="/v1/go",
         summary="Lift a stop",
-        scope="admin",
         handle=lift,
         body=made_of(_SCOPE),
         rules=_ONE_AT_MOST,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from saga_engine.api.operations import INPUT
 from saga_engine.execution.aside import aside
 from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import BY_PLAN, INPUT, PLAN, TEXT, is_a, made_of
+from saga_engine.server.schemas import BY_PLAN, PLAN, TEXT, is_a, made_of
 
 
 async def check(incoming: Incoming) -> Answer:
@@ -40,7 +41,6 @@ OPERATIONS: Final = [
         method="POST",
         path="/v1/check",
         summary="Check a plan; nothing runs",
-        scope="read",
         works=True,
         handle=check,
         body=made_of(BY_PLAN, ["plan"]),
@@ -52,7 +52,6 @@ OPERATIONS: Final = [
         path="/v1/simulate",
         summary="Simulate every failure of a plan",
         about="No tool is called and nothing is stored.",
-        scope="read",
         works=True,
         handle=simulate,
         body=made_of(BY_PLAN, ["plan"]),
@@ -63,7 +62,6 @@ OPERATIONS: Final = [
         method="POST",
         path="/v1/plan",
         summary="Ask the model for a plan for a goal",
-        scope="submit",
         asks=True,
         handle=plan,
         body=made_of(

@@ -6,6 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from saga_engine.api.operations import STATUS
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.execution.result import shown
 from saga_engine.server import acts, views
@@ -18,7 +19,6 @@ from saga_engine.server.schemas import (
     ID,
     LIMIT,
     REFERENCE,
-    STATUS,
     TAGS,
     TEXT,
     TRUTH,
@@ -99,7 +99,6 @@ OPERATIONS: Final = [
             "saga that exists, and with another plan a conflict. `Idempotency-Key` chooses the id if the request "
             "and the plan name none."
         ),
-        scope="submit",
         handle=submit,
         query={"wait": WAIT},
         body=made_of({**BY_PLAN, "template": REFERENCE, "saga_id": ID, "tags": TAGS}),
@@ -113,7 +112,6 @@ OPERATIONS: Final = [
         path="/v1/sagas",
         summary="Find sagas",
         about="The most recently created first; all conditions hold.",
-        scope="read",
         handle=search,
         query={
             "status": STATUS,
@@ -133,7 +131,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/sagas/{saga_id}",
         summary="Show a saga",
-        scope="read",
         handle=show,
         query={"wait": WAIT, "full": {**TRUTH, "description": "Outputs over 31 KiB whole."}},
         answers={200: is_a("Saga", "The saga.")},
@@ -144,7 +141,6 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/sagas/{saga_id}/history",
         summary="Show records of a saga's journal",
-        scope="read",
         handle=history,
         query={
             "after": {"type": "integer", "minimum": -1, "maximum": 10**9, "description": "Records with a greater seq."},
@@ -164,7 +160,6 @@ OPERATIONS: Final = [
             "none and gets none twice. `end` follows the last record of a saga that has ended. With `stops`, an event "
             "`stops` has the operators' stops that may hold the saga: at first, and whenever they have changed."
         ),
-        scope="read",
         handle=stream,
         query={"after": {"type": "integer", "minimum": -1, "maximum": 10**9}, "stops": TRUTH},
         headers={"Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,10}$"}},
@@ -178,7 +173,6 @@ OPERATIONS: Final = [
         path="/v1/stream",
         summary="Follow the overview: server-sent events",
         about="An event `overview` with the body of GET /v1/overview, whenever it changes.",
-        scope="read",
         handle=streamed_overview,
         answers={200: ("Events.", TEXT)},
         streams=True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+from saga_engine.api.operations import INPUT, NOTE
 from saga_engine.errors import RequestInvalid, ScheduleNotFound
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import INPUT, NOTE, REFERENCE, TAGS, TEXT, Schema, is_a, made_of
+from saga_engine.server.schemas import REFERENCE, TAGS, TEXT, Schema, is_a, made_of
 
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
 
@@ -77,7 +78,6 @@ def _moment(body: dict[str, str], name: str) -> datetime:
 def _on(verb: str, method: str, summary: str, handle: Any, **options: Any) -> Operation:
     """An operation on one schedule."""
     settings: dict[str, Any] = {
-        "scope": "admin",
         "refusals": (404, 422),
         "answers": {200: is_a("Schedule", "The schedule.")},
     }
@@ -97,11 +97,10 @@ OPERATIONS: Final = [
         method="GET",
         path="/v1/schedules",
         summary="List schedules",
-        scope="read",
         handle=list_schedules,
         answers={200: is_a("Schedules", "All, by name.")},
     ),
-    _on("show", "GET", "Show a schedule", show, scope="read"),
+    _on("show", "GET", "Show a schedule", show),
     _on(
         "put",
         "PUT",
@@ -142,7 +141,6 @@ OPERATIONS: Final = [
         "POST",
         "Start its saga now",
         trigger,
-        scope="submit",
         answers={202: is_a("Started", "The saga.")},
         body=made_of({}),
         may_lack_body=True,
