@@ -81,6 +81,32 @@ async def lost_update_by_an_undo(prevented: bool) -> bool:
     return prices["tea"] != 20
 
 
+async def same_value_again(prevented: bool) -> bool:
+    """An agent sets a price, another one tries a second one and decides for the first, and the undo overwrites that."""
+    prices = {"tea": 10}
+
+    @tool(effect="read")
+    async def get_price(item: str) -> dict:
+        return {"price": prices[item]}
+
+    @tool(before=get_price, undo="set_price", resource="price:{item}" if prevented else None)
+    async def set_price(item: str, price: int) -> None:
+        prices[item] = price
+
+    async def change(coordinator: Coordinator) -> None:
+        async with coordinator.session("kim") as session:
+            await session.call(set_price, item="tea", price=12)
+            async with coordinator.session("lee") as other:
+                await other.call(set_price, item="tea", price=20)
+                await other.call(set_price, item="tea", price=12)
+            raise ToolError("the customer does not want it any more")
+
+    async with opened(get_price, set_price) as coordinator:
+        with contextlib.suppress(ToolError, NeedsPerson):  # undone; or an operator is asked, and told of lee
+            await change(coordinator)
+    return prices["tea"] != 12
+
+
 async def dirty_write(prevented: bool) -> bool:
     """Two calls write two fields that belong together, the one between the two writes of the other."""
     account: dict[str, str] = {}
@@ -225,6 +251,7 @@ async def write_skew(prevented: bool) -> bool:
 ANOMALIES: dict[str, tuple[Callable[[bool], Awaitable[bool]], str]] = {
     "lost update": (lost_update, 'expect="$before"'),
     "lost update by an undo": (lost_update_by_an_undo, "before"),
+    "same value again": (same_value_again, "before and resource"),
     "dirty write": (dirty_write, "resource"),
     "dirty read": (dirty_read, "a draft, published behind the pivot"),
     "non-repeatable read": (non_repeatable_read, 'hold="saga"'),

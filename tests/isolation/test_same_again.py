@@ -13,6 +13,7 @@ import pytest
 from saga_engine import Coordinator, RetryPolicy, SagaResult, ToolError, tool
 from saga_engine.errors import NeedsPerson, StoreUnavailable
 from saga_engine.guards.chain import GuardedTools
+from saga_engine.stores.guards import RedisGuards
 from tests.support.servers import EmbeddedFolder
 
 ONCE = RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001)
@@ -215,6 +216,55 @@ async def test_a_rival_that_is_under_way_is_drift(coordinator: Coordinator, shop
         (question,) = result.body["questions"]
         assert "and is RUNNING" in question["error"]["message"]
         assert "`saga cancel y`" in question["error"]["suggestion"]
+
+
+async def test_a_rival_that_is_being_undone_is_waited_for(coordinator: Coordinator, shop: Shop) -> None:
+    """Nobody is told to undo it again."""
+
+    async def writes() -> None:
+        await rival(coordinator, 20)
+        shop.refuses = 99
+        assert (await coordinator.undo(Y)).status == "ESCALATED"
+        shop.refuses = 0
+
+    result = await undone(coordinator, {"steps": [step(1)]}, writes)
+    (question,) = result.body["questions"]
+    assert "and is undoing that" in question["error"]["message"]
+    assert "wait for saga y-undo" in question["error"]["suggestion"]
+
+
+async def test_the_saga_that_owns_the_write_is_named(coordinator: Coordinator, shop: Shop) -> None:
+    """What a fork has taken over is undone by its undo; its own undo knows where the write stands in the list."""
+    shop.gate = lambda: rival(coordinator, 20, 12, saga_id=Y)
+    paused = await coordinator.run({"steps": [step(1), GATE], "on_failure": "pause"}, saga_id=X)
+    assert paused.status == "ESCALATED"
+    shop.gate = None
+    forked = await coordinator.fork(X, plan={"steps": [step(1)]})
+    assert forked.status == "COMPLETED"
+    result = await coordinator.undo(forked.saga_id)
+    assert isinstance(result, SagaResult)
+    (question,) = result.body["questions"]
+    assert "saga y (step 2)" in question["error"]["message"]
+
+
+async def test_nothing_is_asked_of_the_store_without_need(
+    coordinator: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question for the undo of a tool with before and resource; none forward, and none for another tool."""
+    asked: list[str] = []
+    known = RedisGuards.writes
+
+    async def counted(self: RedisGuards, resource: str) -> Any:
+        asked.append(resource)
+        return await known(self, resource)
+
+    monkeypatch.setattr(RedisGuards, "writes", counted)
+    raised = {"step_id": 1, "tool": "raise_price", "params": {"item": "tea", "by": 3}}
+    assert (await coordinator.run({"steps": [raised, GATE]})).status == "COMPENSATED"
+    assert (await coordinator.run({"steps": [step(1)]}, saga_id=X)).status == "COMPLETED"
+    assert asked == []
+    assert (await coordinator.undo(X)).status == "COMPENSATED"
+    assert asked == ["price:tea"]
 
 
 async def test_an_answer_holds_for_the_writes_that_it_saw(coordinator: Coordinator, shop: Shop) -> None:

@@ -20,7 +20,7 @@ OF_WRITES = [
         "whatever another saga has written counts as taken back",
         (
             (
-                "    if owner.undoing(index) is None or owner.status == t.WAIVED:",
+                "    if owner.undoing(index) is None or owner.status in (t.WAIVED, t.COMPENSATED):",
                 "    if True:\n        return _BACK\n    if owner.status == t.WAIVED:",
             ),
         ),

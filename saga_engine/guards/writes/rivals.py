@@ -122,7 +122,7 @@ class Writers:
             index = owner.plan.by_key[step]
             undone = any(key.startswith(f"{owner.saga_id}:{step}:c") for key in known)
             if owner.steps[index].status != t.COMPENSATING or not undone:
-                return _what(owner, index, top)
+                return _what(owner, index, top if owner is state else owner.saga_id)
             await asyncio.sleep(_LOOK_S)
         return _Came(True, "drift.wrote-undoing", said("drift.hint-wait", saga=saga))
 
@@ -156,9 +156,11 @@ def _what(owner: State, index: int, top: str) -> _Came:
         return _NO_WRITE
     if step.status == t.COMPENSATED or (step.status == t.RESOLVED and not step.accepted):
         return _BACK
-    if owner.undoing(index) is None or owner.status == t.WAIVED:
+    if owner.undoing(index) is None or owner.status in (t.WAIVED, t.COMPENSATED):
         return _Came(True, "drift.wrote-stays")
-    if owner.status in t.SAGA_FINAL:
+    if owner.turns or owner.backward:
+        return _Came(True, "drift.wrote-undoing", said("drift.hint-wait", saga=owner.saga_id))
+    if owner.status == t.COMPLETED:
         return _Came(True, "drift.wrote", said("drift.hint-undo", saga=top))
     return _Came(True, "drift.wrote-runs", said("drift.hint-cancel", saga=top), owner.status)
 
