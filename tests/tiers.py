@@ -142,7 +142,7 @@ ELSEWHERE: Final = (
     Row("docs/test_tree.py", _READS_ALL),
     Row("docs/test_walkthroughs.py", "follows each page as a reader would"),
     Row("doors/test_doors.py", "every exception at every door: two doors", "not raises or plan or session"),
-    Row("ext/test_absence.py", _PROCESSES, "imports_no_extension"),
+    Row("ext/test_absence.py", _PROCESSES, "imports_no_extension or names_an_extension"),
     Row("ext/test_extending.py", _PROCESSES, "not lacks_it and not checked_simulated"),
     Row("gateway/test_asked_clients.py", _PROCESSES),
     Row("gateway/test_cost.py", _SAMPLE, "not 150"),
