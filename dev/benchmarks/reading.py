@@ -58,9 +58,9 @@ class Walk:
         if event == "call" and name.startswith(f"{PACKAGE}/"):
             self.calls[name.removeprefix(f"{PACKAGE}/")] += 1
 
-    def figures(self) -> dict[str, int]:
+    def figures(self) -> dict[str, Any]:
         """Files entered, and calls."""
-        return {"files": len(self.calls), "calls": sum(self.calls.values())}
+        return {"files": len(self.calls), "calls": sum(self.calls.values()), "entered": sorted(self.calls)}
 
 
 WALK: Final = Walk()
@@ -98,9 +98,9 @@ async def _waiting(coordinator: Coordinator, saga_id: str) -> None:
                 return
 
 
-async def walks() -> dict[str, dict[str, int]]:
+async def walks() -> dict[str, dict[str, Any]]:
     """The three walks. What a process does once is done, but for the plan of the submission."""
-    found: dict[str, list[dict[str, int]]] = {"submission": [], "step": [], "event": []}
+    found: dict[str, list[dict[str, Any]]] = {"submission": [], "step": [], "event": []}
     async with Coordinator.open("memory://walks", [first, answers, called], settings=None) as coordinator:
         for number in range(TIMES):
             # (Another text makes another plan.)

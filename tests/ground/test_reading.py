@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 #: How many files of the package each walk enters. (What a write expects has a module of its own, for its checks.)
 MOST_FILES = {"submission": 74, "step": 36, "event": 50}
 #: What the whole is made of.
@@ -47,7 +49,7 @@ MOST_PARTS = {
 @pytest.fixture(scope="module")
 def told() -> Any:
     command = [sys.executable, "-m", "dev.benchmarks.reading", "--json"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -60,6 +62,16 @@ def _grown(found: dict[str, int], most: dict[str, int]) -> dict[str, int]:
 def test_no_walk_through_the_package_gets_longer(told: Any) -> None:
     """From an answer to the next call, from a new plan to its first call, from an event to the end of its saga."""
     assert _grown({name: walk["files"] for name, walk in told["walks"].items()}, MOST_FILES) == {}
+
+
+def test_the_path_through_the_kernel_is_the_one_that_is_walked(told: Any) -> None:
+    """``dev/kernel.md`` names each file that the walk of a step enters, and none that does not exist."""
+    page = (ROOT / "dev" / "kernel.md").read_text(encoding="utf-8")
+    walk = page.partition("## The walk of one step")[2].partition("\n## ")[0]
+    assert set(told["walks"]["step"]["entered"]) - set(re.findall(r"`(\w+/[\w/]+\.py)`", walk)) == set()
+    named = re.findall(r"`((?:core|execution|ext|guards|plan|runtime|stores|tools)/[\w/]+\.\w+)`", page)
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / "saga_engine" / name).exists()] == []
 
 
 def test_the_whole_gets_no_more_parts(told: Any) -> None:
