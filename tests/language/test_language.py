@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import string
 from pathlib import Path
 
 import pytest
 
+from saga_engine import errors
 from saga_engine.core.messages import DECISIONS
-from saga_engine.core.questions import OPTIONS
 from saga_engine.core.states import SAGA_STATES, STEP_STATES
+from saga_engine.errors import SagaError, SagaNotFound
 from saga_engine.hooks.card_words import CARDS
+from saga_engine.hooks.config import KINDS
 from saga_engine.language import LANGUAGES, catalogue
 from saga_engine.language.errors import ERRORS, said, translated
 from saga_engine.language.questions import QUESTIONS, about, asked, expires
+from saga_engine.language.refusals import REFUSALS
 from saga_engine.language.states import STATES
 from saga_engine.planner.review_words import REVIEW
 from saga_engine.server.console.words import Words
@@ -29,6 +33,7 @@ FRAGMENTS = {
     "QUESTIONS": QUESTIONS,
     "STATES": STATES,
     "ERRORS": ERRORS,
+    "REFUSALS": REFUSALS,
     "REVIEW": REVIEW,
     "PAGES": PAGES,
     "SAGAS": SAGAS,
@@ -70,7 +75,7 @@ def test_nothing_is_said_in_one_language_only() -> None:
 def test_whatever_the_engine_asks_or_is_has_its_words() -> None:
     """Each kind of question, each answer with what it means, each state."""
     said = QUESTIONS.keys() | STATES.keys()
-    wanted = {f"asks.{kind}" for kind in OPTIONS} | {f"answer.{each}" for each in DECISIONS}
+    wanted = {f"asks.{kind}" for kind in KINDS} | {f"answer.{each}" for each in DECISIONS}
     wanted |= {f"answer-means.{each}" for each in DECISIONS}
     wanted |= {f"status.{each}" for each in SAGA_STATES} | {f"step.{each}" for each in STEP_STATES}
     assert wanted - said == set()
@@ -178,6 +183,23 @@ def test_no_more_errors_are_said_in_english_only() -> None:
     """Who makes an error of the engine writes its text in both languages."""
     found = errors_elsewhere()
     assert len(found) <= MOST_ELSEWHERE, found
+
+
+def test_each_error_has_its_meaning_and_it_is_that_of_the_class_and_of_the_pages() -> None:
+    """A page in Chinese says it above the message; the reference says it in both languages with the same words."""
+    kinds = {
+        each.code: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, SagaError)
+    }
+    pages = [(ROOT / "docs/reference" / name).read_text(encoding="utf-8") for name in ("errors.md", "errors.zh.md")]
+    assert REFUSALS.keys() == kinds.keys()
+    for code, texts in REFUSALS.items():
+        meaning = re.sub(r"\s+", " ", inspect.getdoc(kinds[code]).split("\n\n")[0]).replace("``", "`")  # type: ignore[union-attr]
+        assert texts[0] == meaning, code
+        for page, text in zip(pages, texts, strict=True):
+            assert f" | {text} | " in page, code
+    page = Words("zh").refused(SagaNotFound("no saga x1"))
+    assert page == f"{REFUSALS['saga-not-found'][1]} no saga x1"
+    assert Words("en").refused(SagaNotFound("no saga x1")) == "no saga x1"
 
 
 # --- durations -------------------------------------------------------------------------------------------------------

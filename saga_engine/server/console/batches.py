@@ -76,7 +76,11 @@ def _item(frame: Frame, batch: Batch, each: Selected) -> Html:
     words = frame.words
     then: Part = None
     if each.refused is not None:
-        then = tag("span", {"class": "due"}, words("batch.stays", why=each.refused.message[:200]))
+        then = tag(
+            "span",
+            {"class": "due"},
+            words("batch.stays", why=words.refused(each.refused)[:200]),
+        )
     elif batch.verb == "cancel":
         counts: Mapping[str, int] = {"undoes": each.undoes, "settles": each.settles, "remains": each.remains}
         said = [words(f"batch.{name}", n=count) for name, count in counts.items() if count]

@@ -82,7 +82,8 @@ class Forms(Pages):
             except ValueError as error:
                 said = frame.words("said.no-json", why=str(error)[:200])
             except DecisionRefused as error:
-                said = f"{error.message}. {error.hint}" if error.hint else error.message
+                told = frame.words.refused(error)
+                said = f"{told}. {error.hint}" if error.hint else told
         first = await views.first_answer(engine, saga_id, question)
         if first is not None and (first.by != identity.who or first.decision != decision):
             by = first.by or frame.words("said.somebody")
@@ -100,7 +101,7 @@ class Forms(Pages):
         try:
             await acts.cancel(self.desk, identity, saga_id, fields.get("note", "")[:500])
         except CancelRefused as error:
-            return self.answer(request, cancel_page(frame, saga_id, {"refused": error.message}), 409)
+            return self.answer(request, cancel_page(frame, saga_id, {"refused": frame.words.refused(error)}), 409)
         return self.back({}, "cancelled", saga_address(saga_id))
 
     async def do_batch(self, request: Request) -> Response:
@@ -130,7 +131,11 @@ class Forms(Pages):
         try:
             found = await acts.undo(self.desk, identity, saga_id, accept=accept, note=fields.get("note", "")[:500])
         except UndoRefused as error:
-            return self.answer(request, undo_page(frame, saga_id, None, f"{error.message}. {error.hint}"), 409)
+            return self.answer(
+                request,
+                undo_page(frame, saga_id, None, f"{frame.words.refused(error)}. {error.hint}"),
+                409,
+            )
         said = "undoing" if found.saga_id != saga_id else "nothing-to-undo"
         return self.back({}, said, saga_address(found.saga_id))
 

@@ -136,7 +136,7 @@ def _ended(frame: Frame, asking: Asking) -> Html:
         needs = ", ".join(asking.needs)
         return tag("div", {"class": "said", "role": "status", "id": "needs"}, words("goal.needs", needs=needs))
     hint = tag("p", {"class": "quiet"}, without_address(error.hint)[:_TEXT_CHARS]) if error.hint else None
-    why = without_address(error.message)[:_TEXT_CHARS]
+    why = words.refused(error, without_address(error.message))[:_TEXT_CHARS]
     return tag(
         "div", {"class": "said error", "role": "alert", "id": "failed"}, tag("b", None, error.code), " ", why, hint
     )

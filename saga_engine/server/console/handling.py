@@ -132,7 +132,11 @@ class Handling:
                 return await handler(request)
             except SagaError as error:
                 frame = self.frame(request)
-                what = frame.words("said.old-page") if isinstance(error, OldPage) else without_address(error.message)
+                what = (
+                    frame.words("said.old-page")
+                    if isinstance(error, OldPage)
+                    else frame.words.refused(error, without_address(error.message))
+                )
                 page = error_page(
                     frame, code=error.code, what=what, hint="" if isinstance(error, OldPage) else error.hint or ""
                 )

@@ -104,7 +104,8 @@ class LinkPages(Handling):
             )
         except DecisionRefused as error:
             asked = await self._asked(token)
-            said = "" if asked.first is not None else f"{error.message}. {error.hint or ''}"
+            told = self.frame(request).words.refused(error)
+            said = "" if asked.first is not None else f"{told}. {error.hint or ''}"
             return _page(self._drawn(frame, token, asked, said), 409)
         return RedirectResponse(f"{PATH}{token}", 303)
 
@@ -148,7 +149,11 @@ class LinkPages(Handling):
             except SagaError as error:
                 frame = self.frame(request)
                 wrong = isinstance(error, SignatureInvalid | SagaNotFound | Forbidden)
-                said = frame.words("link.wrong") if wrong else without_address(error.message)[:500]
+                said = (
+                    frame.words("link.wrong")
+                    if wrong
+                    else frame.words.refused(error, without_address(error.message))[:500]
+                )
                 return _page(
                     bare_page(
                         frame,

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from saga_engine.core.session_records import FORKED
+from saga_engine.errors import SagaError
 from saga_engine.language import LANGUAGES, capital, catalogue
 from saga_engine.language.errors import translated as translated_error
 from saga_engine.language.questions import QUESTIONS, asked
+from saga_engine.language.refusals import REFUSALS
 from saga_engine.language.states import STATES
 from saga_engine.planner.review_words import REVIEW, translated
 from saga_engine.server.console.words_pages import PAGES
@@ -17,6 +19,7 @@ from saga_engine.server.console.words_sagas import SAGAS
 CATALOGUES: Final = {each: catalogue(each, QUESTIONS, STATES, SAGAS, PAGES) for each in LANGUAGES}
 #: The sentences of a plan's review, in each language.
 SENTENCES: Final = {each: catalogue(each, REVIEW) for each in LANGUAGES}
+_REFUSALS: Final = {each: catalogue(each, REFUSALS) for each in LANGUAGES}
 #: The name of each language in itself.
 NAMES: Final = {"en": "English", "zh": "中文"}
 #: The value of ``lang`` of the pages.
@@ -67,6 +70,12 @@ class Words:
     def hint(self, error: Mapping[str, Any]) -> str:
         """What an error suggests: in this language if it is the engine's own."""
         return self._own(error, "suggestion")
+
+    def refused(self, error: SagaError, message: str = "") -> str:
+        """What an error of the engine says; in another language, above it, what errors of this kind mean."""
+        meaning = "" if self.language == "en" else _REFUSALS[self.language].get(error.code, "")
+        message = message or error.message
+        return f"{meaning} {message}" if meaning else message
 
     def _own(self, error: Mapping[str, Any], name: str) -> str:
         return translated_error(str(error.get("error_code") or ""), str(error.get(name) or ""), self.language)
