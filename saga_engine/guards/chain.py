@@ -196,12 +196,15 @@ class GuardedTools:
             return await self._registry.call(name, params, call)
         return await _Policed(tool, self._caller(tool), self._gate).call(params, call)
 
-    async def rivals(self, name: str, params: Mapping[str, Any], call: Call) -> Rivals | None:
+    async def rivals(self, name: str, params: Mapping[str, Any], call: Call) -> Rivals | NotDone | None:
         """Which other sagas wrote what an undo changes since the tool ``name`` did; see ``ports.Tools``."""
         tool = self._registry.get(name)
         if tool is None or (tool.resource is None and not call.resources):
             return None
-        keys = locked_keys(tool, tool.defaults(), params, call)
+        try:
+            keys = locked_keys(tool, tool.defaults(), params, call)
+        except Exception as error:  # noqa: BLE001 - the function is the tool author's
+            return NotDone(ErrorInfo("resource_invalid", bounded(describe(error)), retryable=False), retryable=False)
         return await self._writers.since([key for key, _ in keys], call)
 
     def held(self) -> Mapping[str, Sequence[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from saga_engine.core.effects import Direction, Outcome
+from saga_engine.core.effects import Direction, NotDone, Outcome
 from saga_engine.plan.tool_spec import ToolCatalog
 
 
@@ -135,10 +135,10 @@ class Tools(ToolCatalog, Protocol):
         """
         ...
 
-    async def rivals(self, name: str, params: Mapping[str, Any], call: Call) -> Rivals | None:
+    async def rivals(self, name: str, params: Mapping[str, Any], call: Call) -> Rivals | NotDone | None:
         """Which other sagas wrote what the undo ``call`` changes since the tool ``name`` did, called with ``params``.
 
-        None: nobody is known of. Raises ``StoreUnavailable`` and ``StoreRefused``.
+        None: nobody is known of. ``NotDone``: that cannot be told. Raises ``StoreUnavailable`` and ``StoreRefused``.
         """
         ...
 

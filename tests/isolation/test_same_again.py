@@ -247,6 +247,53 @@ async def test_the_saga_that_owns_the_write_is_named(coordinator: Coordinator, s
     assert "saga y (step 2)" in question["error"]["message"]
 
 
+async def test_a_key_that_is_made_of_a_secret_is_the_same_at_the_undo(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The undo asks for the resource that the call has locked; its key is nowhere in the question."""
+    monkeypatch.setenv("ITEM", "hush-tea")
+    shop.prices["hush-tea"] = 10
+    secret = step(1, params={"item": "$secret.ITEM", "price": 12})
+    allowed = {"*": ["*"]}
+    async with Coordinator.open("memory://", shop.tools(), on_escalation=(), secrets=allowed, settings=None) as c:
+        assert (await c.run({"steps": [secret]}, saga_id=X)).status == "COMPLETED"
+        await c.run({"steps": [step(1, params={"item": "hush-tea", "price": 12})]}, saga_id=Y)
+        result = await c.undo(X)
+        assert isinstance(result, SagaResult)
+        (question,) = result.body["questions"]
+        assert "saga y (step 1)" in question["error"]["message"]
+        assert "hush-tea" not in str(result.to_dict())
+
+
+async def test_a_resource_that_its_function_cannot_tell_lets_no_undo_pass() -> None:
+    """Nobody knows who wrote it: an operator is asked."""
+    values, broken = {"n": 1}, list[int]()
+
+    def key(params: Any) -> str:
+        if broken:
+            raise ValueError("no key today")
+        return "n"
+
+    @tool(effect="read")
+    async def look() -> dict:
+        return dict(values)
+
+    @tool(before=look, undo="put_back", resource=key)
+    async def put(n: int) -> None:
+        values["n"] = n
+
+    @tool
+    async def put_back(n: int) -> None:
+        values["n"] = n
+
+    async with Coordinator.open("memory://", [look, put, put_back], durability="relaxed", on_escalation=()) as c:
+        assert (await c.run({"steps": [{"step_id": 1, "tool": "put", "params": {"n": 2}}]}, saga_id=X)).status
+        broken.append(1)
+        result = await c.undo(X)
+        assert isinstance(result, SagaResult)
+        assert (result.body["questions"][0]["error"]["error_code"], values) == ("resource_invalid", {"n": 2})
+
+
 async def test_nothing_is_asked_of_the_store_without_need(
     coordinator: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

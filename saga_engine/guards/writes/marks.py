@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 #: A write whose undo will ask who has written since: with it the list of a resource begins. And any other write.
 _BEGINS: Final = ":b"
 _WRITES: Final = ":w"
+#: How a call is done that was not made.
+_NOTHING: Final = frozenset({"unchanged", "cache"})
 
 
 def mark_of(tool: AnyTool, call: Call) -> str:
@@ -24,4 +26,4 @@ def mark_of(tool: AnyTool, call: Call) -> str:
 
 def may_have_written(outcome: Outcome) -> bool:
     """Whether a call may have changed something."""
-    return outcome.via == "call" if type(outcome) is Done else type(outcome) is Unknown
+    return outcome.via not in _NOTHING if type(outcome) is Done else type(outcome) is Unknown
