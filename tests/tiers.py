@@ -189,6 +189,7 @@ ELSEWHERE: Final = (
     Row("kill/test_several_events.py", _ONE_PLAN, "embedded-false or catches"),
     Row("kill/test_told.py", _ONE_PLAN, "not begins_although or undo"),
     Row("kill/test_trials.py", _ONE_PLAN, "not only_the_first or probe"),
+    Row("kill/test_verified.py", _SAMPLE, "seen or undo-True"),
     Row("kill/test_versions.py", "imports an older version beside this one"),
     Row("kill/test_workers.py", _ONE_PLAN, "not killed_anywhere or embedded"),
     Row("llm", "needs a model that is compiled first"),

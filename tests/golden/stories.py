@@ -48,6 +48,7 @@ def step(key: str, tool: str, params: dict[str, Any], **more: Any) -> dict[str, 
 
 FLIGHT, HOTEL = step("flight", "book", {"what": "flight"}), step("hotel", "book", {"what": "hotel"})
 ATTIC = step("attic", "book", {"what": "attic"})
+LABEL = step("label", "stick", {"item": "tea", "label": "new"})
 PAY = step("pay", "pay", {"card": "4111", "amount": 40}, timeout_s=5)
 DEAR = step("pay", "pay", {"card": "4111", "amount": 400})
 WAIT = {
@@ -257,6 +258,15 @@ STORIES = [
         "COMPENSATED",
         after("StepFailed", "attic"),
     ),
+    Story("verified", run(step("price", "set_price", {"item": "oil", "price": 8}), ATTIC), nothing, "COMPENSATED"),
+    Story(
+        "killed-before-the-look",
+        run(step("price", "set_price", {"item": "rice", "price": 4}), ATTIC),
+        resume,
+        "COMPENSATED",
+        after("StepSucceeded", "price", "compensate"),
+    ),
+    Story("undo-unverified", run(LABEL, ATTIC), resolve("label", "undone"), "COMPENSATED"),
     Story("agent", agent, agent_again, "COMPLETED"),
     Story("template", scheduled, triggered, "COMPLETED"),
     Story("undone-later", undone, nothing, "COMPLETED"),

@@ -6,9 +6,10 @@ from typing import Any
 
 from saga_engine import ToolError, tool
 
-#: The calls since the start of the process, and the prices as they are.
+#: The calls since the start of the process, and the prices and labels as they are.
 CALLS: list[tuple[str, Any, str]] = []
-PRICES: dict[str, int] = {"tea": 10}
+PRICES: dict[str, int] = {"tea": 10, "oil": 7, "rice": 3}
+LABELS: dict[str, str] = {}
 
 
 def _seen(name: str, about: Any, key: str) -> None:
@@ -92,4 +93,26 @@ async def report(lines: int) -> dict[str, Any]:
     return {"text": "line of a report\n" * lines}
 
 
+@tool(effect="read")
+async def label_of(item: str) -> dict[str, Any]:
+    """A label."""
+    return {"label": LABELS.get(item, "")}
+
+
+@tool(before=label_of, undo="peel", keyed=True)
+async def stick(item: str, label: str, idempotency_key: str) -> dict[str, Any]:
+    """Stick a label on; its undo says that it did it, and does nothing."""
+    _seen("stick", (item, label), idempotency_key)
+    LABELS[item] = label
+    return {}
+
+
+@tool(keyed=True)
+async def peel(item: str, idempotency_key: str) -> dict[str, Any]:
+    """Say that a label was taken off."""
+    _seen("peel", item, idempotency_key)
+    return {}
+
+
 TOOLS = [look, book, unbook, unbook_part, pay, refund, price_of, set_price, tweet, apologise, report]
+TOOLS += [label_of, stick, peel]

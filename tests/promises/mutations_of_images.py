@@ -231,6 +231,12 @@ OF_IMAGES = [
         (("_by(state, state.plan.by_key[record.step], by_hand=True)", '""'),),
     ),
     Mutation(
+        "tests/kill/test_verified.py::test_an_undo_is_looked_at_after_a_kill",
+        "an undo that another process has made is believed",
+        (("        if by and not (record.via in", "        if False and not (record.via in"),),
+        only="seen-True",
+    ),
+    Mutation(
         "tests/core/test_simulation.py::test_an_undo_that_only_says_so_is_found_out",
         "the saga ends while an undo is looked at",
         (("self.doubts or self.questions or self.looks", "self.doubts or self.questions"),),
