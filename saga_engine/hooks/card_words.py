@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from saga_engine.core.session_records import FORKED
-from saga_engine.hooks.messages import quoted, subject
+from saga_engine.hooks.messages import asks, quoted, subject
 from saga_engine.language import LANGUAGES, Fragment, catalogue
-from saga_engine.language.questions import QUESTIONS, asked, expires
+from saga_engine.language.questions import QUESTIONS, expires
 from saga_engine.ports import Question
 
 #: ``fact.…``: the names of a card's lines.
@@ -46,7 +45,7 @@ class CardWords:
 
     def asks(self, question: Question) -> str:
         """What a question asks."""
-        return asked("forked" if question.question_id == FORKED else quoted(question.kind, 60), self.language)
+        return asks(quoted(question.kind, 60), question.question_id, self.language)
 
     def subject(self, question: Question) -> str:
         """The call that a question is about: ``step 2 (book_hotel)``."""

@@ -12,6 +12,7 @@ from typing import Any
 from saga_engine.errors import AlertUndelivered, SettingInvalid
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import body, title
+from saga_engine.language import LANGUAGES
 from saga_engine.ports import Question
 
 
@@ -20,9 +21,9 @@ class AppriseHook:
 
     All are notified at the same time; ``AlertUndelivered`` names those that failed, by number and service: a URL may be
     a secret. ``timeout_s`` is for each of them. ``links`` adds a link for each answer that one tap may give; ``to``
-    names their readers in the journal, and ``pages`` a link to the saga's page in the console. Raises
-    ``SettingInvalid`` for a URL that apprise does not know; needs the extra ``apprise``, which is imported when the
-    hook is created.
+    names their readers in the journal, and ``pages`` a link to the saga's page in the console. ``language``: that of
+    the message's own words, ``en`` or ``zh``. Raises ``SettingInvalid`` for a URL that apprise does not know; needs the
+    extra ``apprise``, which is imported when the hook is created.
     """
 
     def __init__(
@@ -33,8 +34,14 @@ class AppriseHook:
         links: Links | None = None,
         to: str = "apprise",
         pages: Links | None = None,
+        language: str = "en",
     ) -> None:
+        if language not in LANGUAGES:
+            raise SettingInvalid(
+                f"the language of a message cannot be {language!r}", hint=f"one of: {', '.join(LANGUAGES)}"
+            )
         self.timeout_s = timeout_s
+        self.language = language
         self._links, self._to, self._pages = links, to, pages
         self._services = _services([urls] if isinstance(urls, str) else list(urls))
 
@@ -43,9 +50,10 @@ class AppriseHook:
 
     async def __call__(self, question: Question) -> None:
         """Deliver the question to all; raises ``AlertUndelivered``."""
-        about = title(question)
+        about = title(question, self.language)
         links = {} if self._links is None else self._links.of(question, self._to)
-        text = body(question, links, "" if self._pages is None else self._pages.saga_page(question.saga_id))
+        page = "" if self._pages is None else self._pages.saga_page(question.saga_id)
+        text = body(question, links, page, language=self.language)
         told = await asyncio.gather(*(self._tell(service, about, text) for _, service in self._services))
         failed = [
             f"{number} ({name}{': ' + problem if problem else ''})"

@@ -226,11 +226,12 @@ def _apprise(fields: _Fields) -> EscalationHook:
 
     urls = [fields.revealed("urls", url) for url in fields.texts("urls") or ()]
     timeout_s = fields.seconds("timeout_s", least=0.1)
-    to = fields.recipient()
+    to, language = fields.recipient(), fields.text("language")
     fields.end()
     links = fields.links if to else None
+    more: dict[str, Any] = {"language": language} if language else {}
     return fields.made(
-        lambda: AppriseHook(urls, timeout_s=timeout_s, links=links, to=to or "apprise", pages=fields.links)
+        lambda: AppriseHook(urls, timeout_s=timeout_s, links=links, to=to or "apprise", pages=fields.links, **more)
     )
 
 

@@ -9,17 +9,52 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
-from saga_engine.language import capital
+from saga_engine.language import LANGUAGES, Fragment, capital, catalogue
+from saga_engine.language.errors import translated
 from saga_engine.language.questions import about, asked, expires
 from saga_engine.plan.values import printable
 from saga_engine.ports import Question
 
+#: The lines of a message.
+LINES: Final[Fragment] = {
+    "title": ("{again}saga {saga}, {about}: {asks}{whom}{text}", "{again}saga {saga}，{about}：{asks}{whom}{text}"),
+    "again": ("Reminder {n}: ", "第 {n} 次提醒："),
+    "text": (": {text}", "：{text}"),
+    "first": ("{about} of saga {saga}: {asks}", "关于 saga {saga}，{about}：{asks}"),
+    "question": ("Question: {text}", "问题：{text}"),
+    "to": ("Asked of: {to}", "问谁：{to}"),
+    "schema": ("The answer is a JSON value that fits {schema}", "答复是符合 {schema} 的 JSON 值"),
+    "goal": ("Goal: {goal}", "目标：{goal}"),
+    "asked": ("Asked: {when}", "提问时间：{when}"),
+    "known": ("What is known: {error}", "已知：{error}"),
+    "suggestion": ("Suggestion: {text}", "建议：{text}"),
+    "call": ("The exact call: {tool} {params}", "确切的调用：{tool} {params}"),
+    "keyless": (
+        "This tool sends no key: look for the call at {when}",
+        "该工具不发送键：请按这个时间查找该调用：{when}",
+    ),
+    "keyless.params": (
+        "This tool sends no key: look for these params at {when}",
+        "该工具不发送键：请按这个时间查找这些参数：{when}",
+    ),
+    "proposed": ("The proposed steps:", "建议的步骤："),
+    "sealed": ("What it is about is sealed: read it before you answer", "其内容已加密：请先查看再答复"),
+    "until": ("{then} {when}", "截至 {when}：{then}"),
+    "link": ("To answer {option}, open this link and confirm: {link}", "要答复 {option}，请打开此链接并确认：{link}"),
+    "answers": ("Answer with one of:", "用以下之一答复："),
+    "then": ("then: {then}", "随后：{then}"),
+    "more": ("More: {line}", "更多：{line}"),
+    "page": ("The saga's page: {page}", "saga 的页面：{page}"),
+    "id": ("Question {id}", "提问 {id}"),
+}
+_TEXTS: Final = {each: catalogue(each, LINES) for each in LANGUAGES}
 _TEXT_CHARS: Final = 500
 _TITLE_CHARS: Final = 200
 _PARAMS_CHARS: Final = 2000
@@ -30,9 +65,14 @@ _THEN_CHARS: Final = 500
 _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
 
-def asks(kind: str, question_id: str = "") -> str:
+def _line(key: str, language: str, **values: object) -> str:
+    """A line, or a part of one."""
+    return _TEXTS[language][key].format(**values)
+
+
+def asks(kind: str, question_id: str = "", language: str = "en") -> str:
     """What a question of this kind asks, in words; ``question_id`` says whether it is that of a fork."""
-    return asked("forked" if question_id == FORKED else printable(kind, 60))
+    return asked("forked" if question_id == FORKED else printable(kind, 60), language)
 
 
 def answer_line(saga_id: str, step_id: str, direction: str, option: str, options: Sequence[str] = ()) -> str:
@@ -62,65 +102,70 @@ def subject(question: Question, language: str = "en") -> str:
     return about(step, tool, undo=question.direction == "compensate", call=question.undo_call, language=language)
 
 
-def title(question: Question) -> str:
+def title(question: Question, language: str = "en") -> str:
     """One line: which saga, about what, and what is asked."""
-    again = f"Reminder {question.round}: " if question.round else ""
-    text = f": {quoted(question.text, _TITLE_CHARS)}" if question.text else ""
+    say = partial(_line, language=language)
+    again = say("again", n=question.round) if question.round else ""
+    text = say("text", text=quoted(question.text, _TITLE_CHARS)) if question.text else ""
     whom = f" {quoted(question.to, _TITLE_CHARS)}" if question.to else ""
-    return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}{whom}{text}"
+    saga, what = quoted(question.saga_id, 128), asks(question.kind, language=language)
+    return say("title", again=again, saga=saga, about=subject(question, language), asks=what, whom=whom, text=text)
 
 
-def body(question: Question, links: Mapping[str, str] | None = None, page: str = "") -> str:
+def body(question: Question, links: Mapping[str, str] | None = None, page: str = "", *, language: str = "en") -> str:
     """All known facts, a line each, the links and command lines to answer with, and the saga's page."""
-    return "\n".join(_lines(question, links or {}, page))
+    say = partial(_line, language=language)
+    lines = [*_facts(question, say, language)]
+    lines += [say("link", option=quoted(option, 100), link=link) for option, link in (links or {}).items()]
+    lines += _answers(question, say, language)
+    lines += [say("page", page=page)] if page else []
+    return "\n".join([*lines, say("id", id=quoted(question.question_id, 128))])
 
 
-def _lines(question: Question, links: Mapping[str, str], page: str) -> Iterator[str]:
-    yield f"{capital(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
+def _facts(question: Question, say: Callable[..., str], language: str) -> Iterator[str]:
+    about, what = capital(subject(question, language)), asks(question.kind, language=language)
+    yield say("first", about=about, saga=quoted(question.saga_id, 128), asks=what)
     if question.text:
-        yield f"Question: {quoted(question.text, _QUESTION_CHARS)}"
+        yield say("question", text=quoted(question.text, _QUESTION_CHARS))
     if question.to:
-        yield f"Asked of: {quoted(question.to)}"
+        yield say("to", to=quoted(question.to))
     if question.schema is not None:
-        yield f"The answer is a JSON value that fits {quoted(json.dumps(question.schema, ensure_ascii=False), 1000)}"
+        yield say("schema", schema=quoted(json.dumps(question.schema, ensure_ascii=False), 1000))
     if question.goal:
-        yield f"Goal: {quoted(question.goal)}"
+        yield say("goal", goal=quoted(question.goal))
     if question.asked_ms:
-        yield f"Asked: {moment(question.asked_ms)}"
+        yield say("asked", when=moment(question.asked_ms))
     if question.error:
-        said = [str(question.error[name]) for name in ("error_code", "message") if question.error.get(name)]
-        yield f"What is known: {quoted(': '.join(said))}"
-        if question.error.get("suggestion"):
-            yield f"Suggestion: {quoted(str(question.error['suggestion']))}"
+        code = str(question.error.get("error_code") or "")
+        told = [translated(code, str(question.error.get(name) or ""), language) for name in ("message", "suggestion")]
+        yield say("known", error=quoted(": ".join(each for each in (code, told[0]) if each)))
+        if told[1]:
+            yield say("suggestion", text=quoted(told[1]))
     if question.params is not None:
         shown = json.dumps(question.params, ensure_ascii=False, default=str)
-        yield f"The exact call: {quoted(question.tool, 64)} {quoted(shown, _PARAMS_CHARS)}"
+        yield say("call", tool=quoted(question.tool, 64), params=quoted(shown, _PARAMS_CHARS))
     if question.called_ms is not None:
-        what = "the call" if question.params is None else "these params"
-        yield f"This tool sends no key: look for {what} at {moment(question.called_ms)}"
+        yield say("keyless" if question.params is None else "keyless.params", when=moment(question.called_ms))
     if question.steps:
-        yield "The proposed steps:"
-        for step in question.steps:
-            yield f"  - {proposed(step, _STEP_CHARS)}"
+        yield say("proposed")
+        yield from (f"  - {proposed(step, _STEP_CHARS)}" for step in question.steps)
     if question.sealed:
-        yield "What it is about is sealed: read it before you answer"
+        yield say("sealed")
     if question.expires_ms is not None:
-        yield f"{capital(expires(question.kind))} {moment(question.expires_ms)}"
-    for option, link in links.items():
-        yield f"To answer {quoted(option, 100)}, open this link and confirm: {link}"
+        yield say("until", then=capital(expires(question.kind, language)), when=moment(question.expires_ms))
+
+
+def _answers(question: Question, say: Callable[..., str], language: str) -> Iterator[str]:
     if question.options:
-        yield "Answer with one of:"
-        for option in question.options:
-            follows = question.outlooks.get(option)
-            mark = [] if follows is None else ["--expect", str(follows["mark"])]
-            yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option, mark)
-            if follows is not None:
-                yield f"        then: {quoted(then_words(follows), _THEN_CHARS)}"
+        yield say("answers")
+    for option in question.options:
+        follows = question.outlooks.get(option)
+        mark = [] if follows is None else ["--expect", str(follows["mark"])]
+        yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option, mark)
+        if follows is not None:
+            yield "        " + say("then", then=quoted(then_words(follows, language), _THEN_CHARS))
     if question.answerable:
-        yield f"More: {show_line(question.saga_id)}"
-    if page:
-        yield f"The saga's page: {page}"
-    yield f"Question {quoted(question.question_id, 128)}"
+        yield say("more", line=show_line(question.saga_id))
 
 
 def proposed(step: Mapping[str, Any], limit_chars: int) -> str:

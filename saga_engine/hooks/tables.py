@@ -92,9 +92,11 @@ class AppriseTable(HookTable):
     """A message to chats and mail.
 
     ``urls``: the addresses of apprise; they may hold ``$secret.NAME``. ``timeout_s``: the time for each of them.
-    ``recipient``: sends links that answer with one tap, to those of this name.
+    ``recipient``: sends links that answer with one tap, to those of this name. ``language``: of the message's own
+    words: ``en`` (the default) or ``zh``.
     """
 
     urls: str | list[str]
     timeout_s: float = 30.0
     recipient: str | None = None
+    language: str | None = None

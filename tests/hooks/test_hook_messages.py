@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from saga_engine.core.questions import OPTIONS
 from saga_engine.hooks.log import LogHook
 from saga_engine.hooks.messages import answer_line, asks, body, title
+from saga_engine.language.errors import said
 from saga_engine.language.questions import QUESTIONS
 from saga_engine.ports import Question
 from tests.hooks.questions import a_question
@@ -69,6 +71,20 @@ def test_a_compensation_shows_the_exact_steps() -> None:
     lines = body(a_question(kind="compensation", options=OPTIONS["compensation"], steps=steps)).splitlines()
     at = lines.index("The proposed steps:")
     assert lines[at + 1] == '  - send_voucher {"to": "$input.guest", "note": "a\\n@\u200ball"}'
+
+
+def test_a_message_in_chinese() -> None:
+    """All words of its own; the error if it is the engine's; command lines and the texts of others stay."""
+    error = {"error_code": "answer_lost", "message": said("answer_lost"), "suggestion": "look there"}
+    question = a_question(error=error, round=2, params={"room": 7}, called_ms=5, expires_ms=9, steps=[{"tool": "pay"}])
+    told = "\n".join((title(question, "zh"), body(question, {"retry": "https://x"}, "https://y", language="zh")))
+    assert "不知道该调用是否发生" in told
+    ours = re.sub(r"\s+saga resolve [^\n]*|saga show \S+|look there", "", told)
+    for theirs in (question.goal, question.tool, question.saga_id, question.question_id, *question.options):
+        ours = ours.replace(theirs, "")
+    english = r"answer|question|goal|call|known|step |until|link|proposed|reminder|exact|page|\bof\b"
+    assert re.findall(english, ours.replace("answer_lost", ""), re.IGNORECASE) == []
+    assert "第 2 次提醒" in told
 
 
 def test_a_notice_asks_nothing() -> None:
