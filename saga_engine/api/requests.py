@@ -79,7 +79,7 @@ def refused_reads(compiled: CompiledPlan) -> list[Problem]:
         try:
             for call in step.calls():
                 if call.spec is not None:
-                    require_callable(call.tool, call.spec.before, call.spec.undo_check, hold=call.spec.hold)
+                    require_callable(call.tool, call.spec.before, hold=call.spec.hold)
         except RuntimeUnsupported as error:
             found.append(Problem("runtime-refuses", path, error.message, error.hint or ""))
     return found
@@ -88,12 +88,12 @@ def refused_reads(compiled: CompiledPlan) -> list[Problem]:
 def runnable_there(declared: dict[str, Any]) -> dict[str, Any]:
     """The declarations of tools that Temporal is to call; raises ``RuntimeUnsupported`` if it cannot."""
     for name, facts in declared.items():
-        require_callable(name, facts.get("before"), facts.get("undo_check"), hold=facts.get("hold", False))
+        require_callable(name, facts.get("before"), hold=facts.get("hold", False))
     return declared
 
 
-def require_callable(tool: str, before: str | None, check: object, *, hold: bool) -> None:
-    """Raises ``RuntimeUnsupported`` for a tool whose calls need a read before their intent or after their undo.
+def require_callable(tool: str, before: str | None, *, hold: bool) -> None:
+    """Raises ``RuntimeUnsupported`` for a tool whose calls need a read before their intent.
 
     And for one whose resources a saga holds: the store would not know of the end of a workflow.
     """
@@ -101,11 +101,6 @@ def require_callable(tool: str, before: str | None, check: object, *, hold: bool
         raise RuntimeUnsupported(
             f"the tool {tool!r} has before-images, and its calls do not run in Temporal",
             hint="run the plan without --runtime, or declare the tool without before",
-        )
-    if check is not None:
-        raise RuntimeUnsupported(
-            f"the tool {tool!r} has an undo_check, and its calls do not run in Temporal",
-            hint="run the plan without --runtime, or give the undo a probe in place of undo_check",
         )
     if hold:
         raise RuntimeUnsupported(

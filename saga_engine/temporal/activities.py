@@ -82,7 +82,7 @@ class Activities:
 
     @activity.defn(name=payloads.CALL)
     async def call(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Make a call, a probe, or a lookup of a cached result, once."""
+        """Make a call, a probe, a read, or a lookup of a cached result, once."""
         order = msgspec.convert(body, payloads.Order)
         self._clock.set(round(activity.info().started_time.timestamp() * 1000))  # the server's time
         spec = self._tools.spec(order.tool)
@@ -138,6 +138,8 @@ class Activities:
             call.permit()
             if order.way == "probe":
                 return await self._tools.probe(order.tool, params, call)
+            if order.way == "read":
+                return await self._tools.read(order.tool, params, call)
             if order.way == "cached":
                 return await self._tools.last_good(order.tool, params, order.max_age_s, call)
             return await self._tools.call(order.tool, params, call)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from saga_engine.core.effects import FORWARD, Alert, CallTool, Probe
+from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, CallTool, LookAfterUndo, Probe
+from saga_engine.core.keys import read_key
 from saga_engine.core.state import State, StateScope
 from saga_engine.execution.calls import call_of
 from saga_engine.execution.questions import question_of
@@ -68,6 +69,30 @@ class Orders:
         said = "undo of " if effect.direction != FORWARD else ""
         summary = f"{'probe of ' if probing else ''}{said}step {key}: {serving.tool}, attempt {effect.attempt}"
         return CallOrder(msgspec.to_builtins(order), call.timeout_s, within, summary[:200], probing)
+
+    def look(self, effect: LookAfterUndo) -> CallOrder:
+        """The order for the look after an undo: the read of its check, or its probe. Raises ``BindingUnresolved``."""
+        state = self._state
+        probe = Probe(effect.step, COMPENSATE, 1)
+        read = state.acting(effect.step).check
+        if effect.by != "check" or read is None:
+            return self.call(probe)
+        step = state.plan.steps[effect.step]
+        found = marked(state, read.params, self._bits)
+        key = read_key(state.saga_id, step.key, state.seed)
+        call = call_of(state, probe, FORWARD, read.timeout_s, None)._replace(idempotency_key=key, masked=found.masked)
+        order = payloads.Order(
+            way="read",
+            tool=read.tool,
+            params=found.params,
+            call=payloads.call_fields(call),
+            nonce=found.nonce,
+            secrets=list(found.names),
+            step_id=step.step_id,
+            private=bool(state.sensitive),
+        )
+        summary = f"look after the undo of step {step.key}: {read.tool}"
+        return CallOrder(msgspec.to_builtins(order), read.timeout_s, None, summary[:200], probing=True)
 
     def question(self, effect: Alert) -> dict[str, Any] | None:
         """The question for operators; None if it has been answered."""

@@ -65,7 +65,10 @@ class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call to make: ``way`` is ``call``, ``probe``, or ``cached`` (the last good result, up to ``max_age_s`` old).
+    """One call to make.
+
+    ``way`` is ``call``, ``probe``, ``read`` (after an undo), or ``cached`` (the last good result, up to ``max_age_s``
+    old).
 
     ``params`` may hold marks for secrets, made with ``nonce``, which occurs nowhere else in them. ``digest`` is that of
     the declaration that the decision was based on. ``step_id`` is the step's id in the plan, for the log. ``private``:

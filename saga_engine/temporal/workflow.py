@@ -40,6 +40,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.fold import started_of, state_at_start, state_of
+from saga_engine.core.images import Image, image_of
 from saga_engine.core.machine import FixedMeans, Machine, Ready, Result
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
@@ -218,8 +219,8 @@ class SagaFlow:
             work = perform_question(body, lease_s)
         else:
             assert isinstance(effect, CallTool | Probe | LookAfterUndo)
-            try:  # (a tool with another look than its undo's probe does not run here)
-                order = orders.call(Probe(effect.step, COMPENSATE, 1) if isinstance(effect, LookAfterUndo) else effect)
+            try:
+                order = orders.look(effect) if isinstance(effect, LookAfterUndo) else orders.call(effect)
             except SagaError as error:
                 self._outcomes.append((effect, Unknown(ErrorInfo("engine_defect", error.message[:1000]))))
                 self._roused = True
@@ -244,7 +245,9 @@ class SagaFlow:
         assert task is not None
         self._tasks.discard(task)
 
-    async def _called(self, effect: CallTool | Probe | LookAfterUndo, order: CallOrder, lease_s: float) -> Outcome:
+    async def _called(
+        self, effect: CallTool | Probe | LookAfterUndo, order: CallOrder, lease_s: float
+    ) -> Image | Outcome:
         begin = self._begin
         assert begin is not None
         direction = COMPENSATE if type(effect) is LookAfterUndo else effect.direction  # type: ignore[union-attr]
@@ -264,6 +267,10 @@ class SagaFlow:
             self._catalog.renew(answered["declared"])
             self._catalog.respecify(self._here().plan)
             return NotDone(payloads.read_error(answered["error"]), counted=False)
+        if type(effect) is LookAfterUndo and effect.by == "check":
+            check = self._here().acting(effect.step).check
+            assert check is not None
+            return image_of(check, answered)
         return answered
 
     def _unwanted(self, effect: CallTool | Probe | LookAfterUndo) -> bool:

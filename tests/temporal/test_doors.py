@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from saga_engine import ToolError, tool
 from saga_engine.errors import SagaError
 from tests.doors import shop
 from tests.support.bombs import BOMB
@@ -82,6 +83,50 @@ async def test_an_undo_that_only_says_so_is_found_out(place: Place, folder: Path
         result = await coordinator.run(plan, saga_id=place.saga_id("lies"))
     assert (result.status, result.report["failed"]) == ("ESCALATED", [7])
     assert [each["kind"] for each in result.body["questions"]] == ["undo-unverified"]
+
+
+ORDERS: dict[str, str] = {}
+
+
+@tool(effect="read")
+async def find_order(name: str) -> str | None:
+    return ORDERS.get(name)
+
+
+@tool(
+    undo="cancel_order", undo_check={"tool": "find_order", "params": {"name": "$output.name"}, "shows": {"null": True}}
+)
+async def place_order(name: str) -> dict[str, str]:
+    ORDERS[name] = "open"
+    return {"name": name}
+
+
+@tool
+async def cancel_order(name: str) -> None:
+    if name != "lie":
+        del ORDERS[name]
+
+
+@tool(undo=cancel_order)
+async def refuse_order(name: str) -> None:
+    raise ToolError("no", retryable=False)
+
+
+@pytest.mark.parametrize("name", ["truth", "lie"])
+async def test_an_undo_is_checked_by_its_read(place: Place, name: str) -> None:
+    """``undo_check`` is read in the workflow: what it shows is verified, what it does not show is asked about."""
+    ORDERS.clear()
+    async with place.both([find_order, place_order, cancel_order, refuse_order]) as coordinator:
+        steps = [
+            {"step_id": 7, "tool": "place_order", "params": {"name": name}},
+            {"step_id": 8, "tool": "refuse_order", "params": {"name": name}, "depends_on": [7]},
+        ]
+        result = await coordinator.run({"steps": steps}, saga_id=place.saga_id(f"checked-{name}"))
+    if name == "truth":
+        assert (result.status, result.report["verified"], ORDERS) == ("COMPENSATED", [7], {})
+    else:
+        assert [each["kind"] for each in result.body["questions"]] == ["undo-unverified"]
+        assert (result.status, result.report["compensated"]) == ("ESCALATED", [])
 
 
 async def test_an_undo_is_the_registered_one(place: Place, folder: Path) -> None:
