@@ -110,8 +110,8 @@ class LyingSimulation(Simulation):
         for step in state.plan.steps:
             if step.key not in self.world.lied or not self.world.standing.get(step.key):
                 continue
-            if state.steps[step.index].accepted:
-                continue  # an operator was asked, for whatever reason, and leaves it
+            if state.steps[step.index].accepted or state.steps[step.index].semantic == "happened":
+                continue  # an operator was asked, for whatever reason, and leaves it; or others made up for it
             look, undo = state.steps[step.index].look, state.whole_rollback(step.index)
             if look is None and look_of(
                 state.acting(step.index), undo, image=state.steps[step.index].before is not None

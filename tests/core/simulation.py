@@ -480,7 +480,7 @@ class Simulation(Guarded, Replanning):
             if option == "retry":
                 return not stands or bool(spec and spec.key_ttl_s is None and self.world.remembers(key, spec, self.now))
             return True
-        return not (option in ("retry", "not-happened") and not stands)
+        return stands or option not in ("retry", "not-happened", "undo")
 
     # --- the laws at the end -------------------------------------------------------------------------------------
 

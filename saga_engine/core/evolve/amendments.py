@@ -13,6 +13,7 @@ from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, 
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Proposal, Replanning, StepState, Underway
+from saga_engine.core.verified import evolving as verified
 from saga_engine.core.waits import Pending
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
@@ -209,6 +210,7 @@ def compensation_happened(state: State, stuck: int) -> None:
         return
     step.semantic = "happened"
     move(step, "compensated_by_others")
+    verified.ends(state, stuck)
     compensation.end_undo(state, stuck)
 
 
