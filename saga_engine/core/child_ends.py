@@ -11,6 +11,7 @@ from saga_engine.core.masking import mask_of
 from saga_engine.core.report import failure, report
 from saga_engine.core.state import State
 from saga_engine.core.waiting_records import ChildEnd
+from saga_engine.language.errors import said
 
 _LEFT: Final = ("left_in_place", "unresolved", "failed", "semantic")
 _LISTED: Final = 20
@@ -30,7 +31,8 @@ def end_of(state: State) -> ChildEnd:
     body = failure(state) or {}
     because = ": ".join(str(body[name]) for name in ("code", "error_code", "message") if name in body)
     remains = f"; left in place: {', '.join(left[:_LISTED])}" if left else ""
-    why = f"child saga {state.saga_id} ended {state.status}{f' ({because})' if because else ''}{remains}"
+    more = f"{f' ({because})' if because else ''}{remains}"
+    why = said("child_undone", saga=state.saga_id, how=f"{state.status}{more}")
     mask = mask_of(state)
     why = why if mask is None else str(mask.value(why))
     error = ErrorInfo("child_undone", why[:1000], retryable=False)

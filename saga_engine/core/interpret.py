@@ -302,11 +302,11 @@ def interpret_advice(  # noqa: PLR0917
         return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=error, written=written)
 
     if effect.purpose == "replan" and state.phase != Replanning(effect.step):
-        return gave_up("moot", "the saga turned around while the planner was asked")
+        return gave_up("moot", said("moot"))
     if effect.purpose == "replan" and overtaken(state):
-        return gave_up("overtaken", "steps were added while the planner was asked: it is asked again")
+        return gave_up("overtaken", said("overtaken"))
     if state.growth is None or not (advice.steps or (advice.dropped and effect.purpose == "replan")):
-        return gave_up("no_steps", "the planner proposed no steps")
+        return gave_up("no_steps", said("no_steps"))
     try:
         undos, reads, tools, sensitive = check_advice(
             state, effect, advice.steps, advice.dropped, catalog, capabilities

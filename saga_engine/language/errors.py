@@ -171,6 +171,72 @@ ERRORS: Final[Fragment] = {
         "the undo was said to be done, and {tool} does not show that: {wanted}",
         "撤销声称已完成，而 {tool} 显示的并非如此：{wanted}",
     ),
+    "moot": (
+        "the saga turned around while the planner was asked",
+        "询问规划器期间，该 saga 已转向",
+    ),
+    "overtaken": (
+        "steps were added while the planner was asked: it is asked again",
+        "询问规划器期间追加了步骤：将再次询问",
+    ),
+    "no_steps": (
+        "the planner proposed no steps",
+        "规划器没有提出步骤",
+    ),
+    "compute_failed.size": (
+        "the result has {n} bytes of JSON, and at most {most} are kept",
+        "结果的 JSON 有 {n} 字节，最多保存 {most} 字节",
+    ),
+    "each_failed.list": (
+        "'each' needs a list, and the value is of the type {type}",
+        "'each' 需要列表，而该值的类型是 {type}",
+    ),
+    "each_failed.items": (
+        "the list has {n} items, but only {most} are allowed",
+        "列表有 {n} 项，只允许 {most} 项",
+    ),
+    "each_failed.steps": (
+        "the saga would have {n} steps, but only {most} are allowed",
+        "saga 将有 {n} 个步骤，只允许 {most} 个",
+    ),
+    "child_undone": (
+        "child saga {saga} ended {how}",
+        "子 saga {saga} 结束于 {how}",
+    ),
+    "child_left": (
+        "child saga {saga} ended {how}",
+        "子 saga {saga} 结束于 {how}",
+    ),
+    "resource_held.itself": (
+        (
+            "not called: {who} holds the resource {name} since {when}, and this saga holds something itself, so "
+            "both might wait without end"
+        ),
+        "没有发出调用：{who} 自 {when} 起持有资源 {name}，而本 saga 自己也持有资源，双方可能无休止地等待",
+    ),
+    "resource_held.patience": (
+        ("not called: {who} holds the resource {name} since {when}, and did not give it back within `guard_wait_s`"),
+        "没有发出调用：{who} 自 {when} 起持有资源 {name}，且没有在 `guard_wait_s` 之内归还",
+    ),
+    "resource_held.unwanted": (
+        "not called: {who} holds the resource {name} since {when}, and this saga has something else to do first",
+        "没有发出调用：{who} 自 {when} 起持有资源 {name}，而本 saga 要先做别的事",
+    ),
+    "resource_held.line-itself": (
+        (
+            "not called: others wait for the resource {name} as well and this saga holds something itself, so "
+            "both might wait without end"
+        ),
+        "没有发出调用：还有别的 saga 在等待资源 {name}，而本 saga 自己也持有资源，双方可能无休止地等待",
+    ),
+    "resource_held.line-patience": (
+        "not called: others wait for the resource {name} as well and did not give it back within `guard_wait_s`",
+        "没有发出调用：还有别的 saga 在等待资源 {name}，且没有在 `guard_wait_s` 之内让出",
+    ),
+    "resource_held.line-unwanted": (
+        "not called: others wait for the resource {name} as well and this saga has something else to do first",
+        "没有发出调用：还有别的 saga 在等待资源 {name}，而本 saga 要先做别的事",
+    ),
     # what guards, tools and the policy meet
     "when_undecidable.item": (
         "the conditions of item {n} cannot be evaluated: {why}",

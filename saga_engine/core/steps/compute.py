@@ -14,6 +14,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved
+from saga_engine.language.errors import said
 from saga_engine.plan.compute import WORD
 
 KIND: Final = WORD
@@ -32,7 +33,7 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
         return _failed(step.key, now, error.message)
     size = len(msgspec.json.encode(result))
     if size > MAX_RESULT_BYTES:
-        return _failed(step.key, now, f"the result has {size} bytes of JSON, and at most {MAX_RESULT_BYTES} are kept")
+        return _failed(step.key, now, said("compute_failed.size", n=size, most=MAX_RESULT_BYTES))
     return r.StepSucceeded(at=now, step=step.key, output=result, via=VIA)
 
 

@@ -33,9 +33,9 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
     except BindingUnresolved as error:
         return _failed(step, now, error.message)
     if not isinstance(found, list):
-        return _failed(step, now, f"'each' needs a list, and the value is of the type {type_of(found)}")
+        return _failed(step, now, said("each_failed.list", type=type_of(found)))
     if len(found) > MAX_ITEMS:
-        return _failed(step, now, f"the list has {len(found)} items, but only {MAX_ITEMS} are allowed")
+        return _failed(step, now, said("each_failed.items", n=len(found), most=MAX_ITEMS))
     items: list[Any] = []
     for number, value in enumerate(found):
         truth = _wanted(state, step, number, value)
@@ -48,7 +48,7 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
     most = MAX_STEPS if limits is None else limits.max_steps
     total = len(state.steps) + len(items)
     if items and total > most:
-        return _failed(step, now, f"the saga would have {total} steps, but only {most} are allowed")
+        return _failed(step, now, said("each_failed.steps", n=total, most=most))
     return r.EachExpanded(at=now, step=step.key, items=items)
 
 

@@ -27,6 +27,7 @@ from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import SagaError
 from saga_engine.guards.holds.family import Families, Kin, Member, circle_of
 from saga_engine.guards.waiting import Chores, Turn, Waiting, Word, is_undo, settle, store_trouble, turned_away
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.plan.limits import GUARD_WAIT_S
 from saga_engine.ports import GuardStore, HoldAnswer, HoldClaim, Holder, SagaLookup
@@ -341,22 +342,18 @@ class Holding:
 
 def _gives_way(one: _Wanted, others: Sequence[Holder]) -> NotDone:
     hint = "a saga that began earlier wants both; undo this saga and begin again: it then waits for its turn"
-    why = "and this saga holds something itself, so both might wait without end"
-    return NotDone(ErrorInfo("resource_held", _said(one, others, why), hint, retryable=False), retryable=False)
+    return NotDone(ErrorInfo("resource_held", _said(one, others, "itself"), hint, retryable=False), retryable=False)
 
 
 def _refusal(one: _Wanted, others: Sequence[Holder], call: Call, *, over: bool) -> NotDone | None:
     """Why a call does not wait any longer; None: it does. ``over``: it has waited as long as it may."""
     if over:
-        why = "and did not give it back within `guard_wait_s`"
         hint = "call again later, or have an operator look: `saga show` of that saga, `saga release`"
         forward = not is_undo(call)
-        error = ErrorInfo("resource_held", _said(one, others, why), hint, retryable=forward)
+        error = ErrorInfo("resource_held", _said(one, others, "patience"), hint, retryable=forward)
         return NotDone(error, retryable=forward, held=forward)
     if not is_undo(call) and _is_unwanted(call):
-        error = ErrorInfo(
-            "resource_held", _said(one, others, "and this saga has something else to do first"), retryable=True
-        )
+        error = ErrorInfo("resource_held", _said(one, others, "unwanted"), retryable=True)
         return NotDone(error, retryable=True, counted=False)
     return None
 
@@ -377,9 +374,9 @@ def _is_younger(claim: HoldClaim, others: Sequence[Holder], call: Call) -> bool:
 
 def _said(one: _Wanted, others: Sequence[Holder], why: str) -> str:
     if not others:
-        return f"not called: others wait for the resource {one.shown!r} as well {why}"
+        return said(f"resource_held.line-{why}", name=repr(one.shown))
     since = datetime.fromtimestamp(others[0].since_ms / 1000, UTC).isoformat(timespec="seconds")
-    return f"not called: {_named(others)} holds the resource {one.shown!r} since {since}, {why}"
+    return said(f"resource_held.{why}", who=_named(others), name=repr(one.shown), when=since)
 
 
 def _patience_s(call: Call) -> float:
