@@ -69,6 +69,17 @@ def has_suspects(state: State) -> bool:
     )
 
 
+def is_tried(state: State) -> bool:
+    """As ``has_suspects``, but for calls that wait for a guard: as long as they do, they end no process."""
+    if state.ask_crashes or any(alert.crashes for alert in state.alerts.values()):
+        return True
+    return any(
+        calls is not None and calls.crashes and state.in_flight.get((index, direction)) != "queued"
+        for index, step in enumerate(state.steps)
+        for direction, calls in ((FORWARD, step.forward), (COMPENSATE, step.undo))
+    )
+
+
 def _bare(spec: ToolSpec | None, direction: Direction) -> bool:
     if spec is None or spec.effect != "write" or spec.keyed or spec.probe is not None:
         return False

@@ -16,7 +16,7 @@ import msgspec
 
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode, made_at
-from saga_engine.core.crash_loops import has_suspects, suspect_in_flight
+from saga_engine.core.crash_loops import has_suspects, is_tried, suspect_in_flight
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
@@ -358,13 +358,14 @@ class TakeOver:
     def _tries_another(self, saga_id: str) -> bool:
         """Whether another saga is tried here: not for as long as it is driven, but until its suspects have an outcome.
 
-        It may go on for days. One that hangs keeps the others out no longer than a trial keeps out bare calls.
+        It may go on for days, and its suspect may wait for what one of the others holds. One that hangs keeps the
+        others out no longer than a trial keeps out bare calls.
         """
         tried = self.suspect
         if tried is None or tried.state.saga_id == saga_id:
             return False
         waits = asyncio.get_running_loop().time() < self.suspect_until_s
-        return waits and self.drives(tried.state.saga_id) and has_suspects(tried.state)
+        return waits and self.drives(tried.state.saga_id) and is_tried(tried.state)
 
     # --- a saga that is ours -------------------------------------------------------------------------------------
 

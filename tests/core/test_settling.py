@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from saga_engine.core import records as r
-from saga_engine.core.crash_loops import has_suspects
+from saga_engine.core.crash_loops import has_suspects, is_tried
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import evolve
@@ -174,6 +174,21 @@ def test_what_has_an_outcome_is_no_suspect(told_by: str) -> None:
     else:
         evolve(state, r.StepSucceeded(at=9, step="1", output={}))
     assert not has_suspects(state)
+
+
+def test_a_suspect_that_waits_for_a_guard_is_not_tried() -> None:
+    """As long as it waits it ends no process, and perhaps it waits for what another suspect holds."""
+    state = saga(ToolSpec("pay", keyed=True), r.StepIntended(at=1, step="1"))
+    evolve(state, r.SagaResumed(at=2, owner="o", epoch=2))
+    assert is_tried(state)
+    (record,) = decide(state, 2)
+    evolve(state, record)
+    assert is_tried(state)
+    evolve(state, r.StepQueued(at=2, step="1"))
+    assert has_suspects(state)
+    assert not is_tried(state)
+    evolve(state, r.StepBegun(at=2, step="1"))
+    assert is_tried(state)
 
 
 def test_a_second_call_that_was_not_made_can_be_made_later() -> None:
