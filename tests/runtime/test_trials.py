@@ -51,6 +51,10 @@ class World:
         async def narrow(item: str) -> dict:
             return await self.called(item)
 
+        @tool(undo="back", keyed=True, resource="door")
+        async def locked(item: str) -> dict:
+            return await self.called(item)
+
         @tool(effect="read")
         async def found(item: str) -> dict | None:
             await self.called(f"probe of {item}")
@@ -64,7 +68,7 @@ class World:
         async def back(item: str) -> dict:
             return {"item": item}
 
-        self.tools = [look, poison, bare, narrow, found, probed, back]
+        self.tools = [look, poison, bare, narrow, locked, found, probed, back]
 
     async def called(self, item: str) -> dict[str, str]:
         self.begun.append(item)
@@ -246,6 +250,27 @@ async def test_a_saga_that_goes_on_after_its_trial_keeps_no_other_out(
         await world.begins("long")
         assert (await coordinator.wait("y")).completed
         world.gates["long"].set()
+        assert (await coordinator.wait("x")).completed
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_a_suspect_that_waits_for_a_guard_keeps_no_other_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends no process while it waits, and what it waits for may be the other's."""
+    monkeypatch.setattr(takeover, "TRIAL_S", 3600.0)
+    await world.crash("x", "x", name="locked")
+    await world.crash("y", "y")
+    world.gate("first")
+    async with world.coordinator() as before, world.coordinator() as coordinator:
+        first = await before.submit(plan("locked", "first"))
+        await world.begins("first")
+        working = asyncio.create_task(coordinator.work())
+        assert (await coordinator.wait("y")).completed
+        await eventually(lambda: is_queued(coordinator, "x"), "the mark of the one that waits")
+        world.gates["first"].set()
+        assert (await first.wait()).completed
         assert (await coordinator.wait("x")).completed
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
