@@ -73,10 +73,11 @@ def is_tried(state: State) -> bool:
     """As ``has_suspects``, but for calls that wait for a guard: as long as they do, they end no process."""
     if state.ask_crashes or any(alert.crashes for alert in state.alerts.values()):
         return True
+    queued = {place for place, flight in state.in_flight.items() if flight == "queued"}
     return any(
-        calls is not None and calls.crashes and state.in_flight.get((index, direction)) != "queued"
+        (step.forward.crashes and (index, FORWARD) not in queued)
+        or (step.undo is not None and step.undo.crashes and (index, COMPENSATE) not in queued)
         for index, step in enumerate(state.steps)
-        for direction, calls in ((FORWARD, step.forward), (COMPENSATE, step.undo))
     )
 
 
