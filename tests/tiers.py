@@ -259,6 +259,7 @@ ELSEWHERE: Final = (
         " or same_journal_as or takes_one_back or undo_of_several_calls or that_slept",
     ),
     Row("undo/test_undo_ahead.py", _SAMPLE, "not comparison_is_bounded or values"),
+    Row("undo/test_verified_faces.py", _PROCESSES, "not command_line"),
     Row("waits/test_several_races.py", _SAMPLE, "catch"),
     Row("waits/test_subscription.py", _EXAMPLE),
     Row("waits/test_wait_races.py", _SAMPLE, "compete or races[1"),
