@@ -61,7 +61,9 @@ class Letters(Companion):
 
 
 def state(on: str = "letter", status: str = "RUNNING") -> Any:
-    return SimpleNamespace(waits={0: SimpleNamespace(on=on)} if on else {}, status=status, saga_id="s", backward=False)
+    return SimpleNamespace(
+        pending={0: SimpleNamespace(on=on)} if on else {}, status=status, saga_id="s", backward=False
+    )
 
 
 def beside(whose: Any, roused: list[int] | None = None, **kind: Any) -> tuple[Companions, list[Letters]]:
