@@ -70,6 +70,52 @@ class Unsupported(SearchesNothing):
         """Raises ``RuntimeUnsupported``: a client of Temporal has no planner."""
         raise _no_planner()
 
+    async def erase(self, saga_id: str, **_options: Any) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: what is erased is the key of a saga in a sealed store."""
+        raise RuntimeUnsupported(
+            "sagas in Temporal are not erased: erasing destroys the key of a saga in a sealed store",
+            hint="delete the workflow in Temporal, or run such sagas with a sealed store",
+            saga_id=saga_id,
+        )
+
+    async def send_event(self, name: str, key: str | int, payload: Any = None, **_options: Any) -> NoReturn:  # noqa: ARG002
+        """Raises ``RuntimeUnsupported``: events and waits find each other in a store."""
+        raise _no_events()
+
+    async def answer_wait(self, saga_id: str, step_id: int | str, payload: Any = None, **_options: Any) -> NoReturn:  # noqa: ARG002
+        """Raises ``RuntimeUnsupported``: events and waits find each other in a store."""
+        raise _no_events(saga_id=saga_id)
+
+    async def require_waiting(self, saga_id: str, step_id: int | str, **_options: Any) -> NoReturn:  # noqa: ARG002
+        """Raises ``RuntimeUnsupported``: events and waits find each other in a store."""
+        raise _no_events(saga_id=saga_id)
+
+    async def events(self, name: str | None = None, key: str | int | None = None, **_options: Any) -> NoReturn:  # noqa: ARG002
+        """Raises ``RuntimeUnsupported``: events and waits find each other in a store."""
+        raise _no_events()
+
+    async def overview(self) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: Temporal has the queue of its workers."""
+        raise RuntimeUnsupported(
+            "the work and the workers of Temporal are not counted here: they are the task queue's",
+            hint="look at the task queue in Temporal's own UI, or with `temporal task-queue describe`",
+        )
+
+    async def tool_stats(self) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: workers guard the calls, with the store that they share."""
+        raise RuntimeUnsupported(
+            "a client of Temporal has no counters of tools: workers guard the calls, with the store that they share",
+            hint="ask a Coordinator of the workers' store: Coordinator.open(store).tool_stats()",
+        )
+
+
+def _no_events(**about: str) -> RuntimeUnsupported:
+    return RuntimeUnsupported(
+        "no saga in Temporal waits for an event: events and waits find each other in a store",
+        hint="run plans that wait for events with a store, and send the event to that store",
+        **about,
+    )
+
 
 def _no_planner() -> RuntimeUnsupported:
     return RuntimeUnsupported(

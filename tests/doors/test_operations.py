@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,7 +12,9 @@ from saga_engine import Coordinator
 from saga_engine.api.operations import OPERATIONS, Operation
 from saga_engine.api.schedules import Schedules
 from saga_engine.api.temporal import TemporalCoordinator
+from saga_engine.api.unsupported import Unsupported
 from saga_engine.cli import app
+from saga_engine.errors import RuntimeUnsupported
 from saga_engine.execution.templates import Templates
 from saga_engine.gateway.engine_schemas import TOOLS
 from saga_engine.server.routes import operations as routes
@@ -174,11 +176,28 @@ def test_an_operation_that_is_added_in_one_place_is_missed_at_the_others() -> No
 
 
 def test_temporal_keeps_each_method_of_an_operation_or_refuses_it_by_name() -> None:
-    """Nothing is there only sometimes; what a store alone can do has no method at all."""
-    lacking = {each.python for each in DOORS.values() if not isinstance(each.python, Why) and "." not in each.python}
-    assert lacking - vars_of(TemporalCoordinator) == {
-        "answer_wait", "erase", "events", "overview", "require_waiting", "send_event", "tool_stats",
-    }  # fmt: skip
+    """Nothing is there only sometimes: who writes for both runtimes is told, and meets no ``AttributeError``."""
+    named = {each.python for each in DOORS.values() if not isinstance(each.python, Why) and "." not in each.python}
+    assert named - vars_of(TemporalCoordinator) == set()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.erase("s", by="ada"),
+        lambda client: client.send_event("paid", 7, event_id="e"),
+        lambda client: client.answer_wait("s", 1, {}),
+        lambda client: client.require_waiting("s", 1),
+        lambda client: client.events(limit=3),
+        lambda client: client.overview(),
+        lambda client: client.tool_stats(),
+    ],
+)
+async def test_what_only_a_store_can_do_is_refused_by_name(call: Callable[[Any], Any]) -> None:
+    """With what it needs, and the way that leads on."""
+    with pytest.raises(RuntimeUnsupported) as refused:
+        await call(Unsupported())
+    assert refused.value.hint
 
 
 #: What a door calls a param that another calls otherwise.

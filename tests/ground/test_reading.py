@@ -43,7 +43,8 @@ MOST_PARTS = {
     # A lease that is lost before a saga's first record loses no saga: it is submitted again.
     # A hold that is overdue is told to the hooks, and what dead processes left held is given back.
     # A suspect that waits for a guard is not tried: what it waits for may be another suspect's.
-    "statements in the rooms of every saga": 18840,
+    # A client of Temporal refuses seven methods by name that it did not have.
+    "statements in the rooms of every saga": 18863,
 }
 
 
