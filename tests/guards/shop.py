@@ -57,6 +57,10 @@ class Shop:
         async def note() -> None:
             await self.pass_gate("note")
 
+        @tool(undo="note_again", timeout_s=600)
+        async def pause() -> None:
+            await self.pass_gate("pause")
+
         @tool
         async def note_again() -> None:
             await self.pass_gate("note_again")
@@ -71,7 +75,7 @@ class Shop:
             await self.pass_gate("refuse")
             raise ToolError("no", retryable=False)
 
-        return [look, take, give, put, take_again, note, note_again, ship, refuse]
+        return [look, take, give, put, take_again, note, pause, note_again, ship, refuse]
 
     async def pass_gate(self, name: Any) -> None:
         self.arrived[name] += 1

@@ -112,3 +112,22 @@ async def test_after_a_release_an_undo_is_checked_for_drift(value: int) -> None:
         (asked,) = result.body["questions"]
         assert asked["kind"] == "drift"
         assert [each.saga for each in await held(c.store)] == ["one"], "its undo holds it again"
+
+
+async def test_after_a_release_a_saga_that_holds_nothing_gives_way_to_nobody() -> None:
+    """It can be in no circle any more, so it waits for its turn, although it is younger."""
+    shop = Shop("a", "b")
+    old, young = shop.shut("note"), shop.shut("pause")
+    async with opened(shop) as c:
+        one = asyncio.create_task(c.run(plan(("take", "b"), "note"), saga_id="one"))
+        await shop.at("note")
+        two = asyncio.create_task(c.run(plan(("take", "a"), "pause", ("take", "b")), saga_id="two"))
+        await shop.at("pause")
+        await release(c.store, saga_id="two")
+        young.set()
+        await asyncio.sleep(5)
+        assert not two.done()
+        assert await holders(c) == {"item:b": "one"}
+        old.set()
+        assert [(await each).status for each in (one, two)] == [COMPLETED, COMPLETED]
+        assert await holders(c) == {}

@@ -176,6 +176,13 @@ class Holds:
         found = await self.store.holds()
         return any(holder.family == member.family for each in found for holder in each.holders)
 
+    async def still_holds_any(self, member: Member) -> bool:
+        """As ``holds_any``; else an operator took it away, and this process forgets it. Raises ``StoreUnavailable``."""
+        still = await self.holds_any(member)
+        if not still:
+            self._held.pop(member.saga, None)
+        return still
+
     async def ends_circle(self, member: Member, *, able: bool) -> bool:
         """Whether a family that waits in a circle is the one that ends it; ``able``: it may be undone.
 
@@ -318,7 +325,9 @@ class Holding:
                     found = await holds.store.hold(one.token, claim, _TICKET_MS)
                     continue
                 if claim.skips and _is_younger(claim, found.others, call) and await holds.families.may_turn(call):
-                    return _gives_way(one, found.others)
+                    if await holds.still_holds_any(member):
+                        return _gives_way(one, found.others)
+                    claim = claim._replace(skips=False)
                 over = loop.time() >= until_s
                 if claim.skips and loop.time() >= circle_s:
                     circle_s = loop.time() + _CIRCLE_S
