@@ -157,6 +157,7 @@ ELSEWHERE: Final = (
     Row("ground/test_lock.py", _BUILD),
     Row("ground/test_makefile.py", _BUILD),
     Row("ground/test_memory_folder.py", _PROCESSES),
+    Row("ground/test_one_of_each.py", _READS_ALL),
     Row("ground/test_reading.py", _READS_ALL),
     Row("ground/test_release.py", _BUILD),
     Row("ground/test_scale.py", "sagas by the thousand"),

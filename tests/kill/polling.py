@@ -42,7 +42,7 @@ async def ticket_runs_out(url: str, resource: str, saga_id: str) -> None:
     So everybody may have a lease that lasts on the slowest machine, and nobody waits for the end of one.
     """
     async with opened(url) as store:
-        _, alive = store.guard_store()._queue_keys(resource)
+        _, alive, _ = store.guard_store()._queue_keys(resource)
         for ticket in await store._plain("ZRANGE", alive, "0", "-1"):
             if ticket.startswith(f"{saga_id}:".encode()):
                 await store._plain("ZADD", alive, "1", ticket)
