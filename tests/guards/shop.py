@@ -22,7 +22,7 @@ class Shop:
         self.gates: dict[Any, asyncio.Event] = {}
         self.arrived: Counter[Any] = Counter()
 
-    def tools(self, **options: Any) -> list[Any]:
+    def tools(self, note_s: float = 10.0, **options: Any) -> list[Any]:
         options = {"resource": "item:{item}", "hold": "saga", "retry": ONCE} | options
 
         @tool(effect="read", **options)
@@ -53,11 +53,11 @@ class Shop:
         async def take_again(item: str) -> None:
             self.stock[item] -= 1
 
-        @tool(undo="note_again", timeout_s=600)
+        @tool(undo="note_again", timeout_s=note_s)
         async def note() -> None:
             await self.pass_gate("note")
 
-        @tool(undo="note_again", timeout_s=600)
+        @tool(undo="note_again", timeout_s=note_s)
         async def pause() -> None:
             await self.pass_gate("pause")
 

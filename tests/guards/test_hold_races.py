@@ -291,7 +291,7 @@ async def test_an_operator_is_told_once_of_what_is_held_for_too_long(store: Any)
     gate = shop.shut("note")
     told: list[Any] = []
     given = dict(durability="relaxed", settings=None, on_escalation=told.append)
-    tools = shop.tools(hold_max_s=30)
+    tools = shop.tools(note_s=600, hold_max_s=30)
     async with Coordinator.open(store, tools, **given) as c, Coordinator.open(store, tools, **given) as d:  # type: ignore[arg-type]
         await d.supervisor.lease()
         one = asyncio.create_task(c.run(plan(("take", "a"), "note"), saga_id="one"))
@@ -324,7 +324,7 @@ async def test_a_hook_that_fails_is_called_again(store: Any) -> None:
             raise OSError("no network")
 
     given = dict(durability="relaxed", settings=None, on_escalation=hook)
-    async with Coordinator.open(store, shop.tools(hold_max_s=1), **given) as c:  # type: ignore[arg-type]
+    async with Coordinator.open(store, shop.tools(note_s=600, hold_max_s=1), **given) as c:  # type: ignore[arg-type]
         one = asyncio.create_task(c.run(plan(("take", "a"), "note"), saga_id="one"))
         await shop.at("note")
         await asyncio.sleep(300)
