@@ -90,13 +90,13 @@ class World:
         async with Coordinator.open(self.url, self.tools, **options) as coordinator:
             yield coordinator
 
-    async def crash(self, *items: str, name: str = "poison", then: tuple[str, ...] = ()) -> None:
+    async def crash(self, *items: str, name: str = "poison", then: tuple[str, ...] = (), **options: Any) -> None:
         """End a process in the call of each item; ``then`` are the items of the calls that follow it."""
         for item in items:
             self.fatal.add(item)
 
             async def process(item: str = item) -> None:
-                async with self.coordinator() as coordinator:
+                async with self.coordinator(**options) as coordinator:
                     if any(saga.saga_id == item for saga in await coordinator.list()):
                         await coordinator.resume(item)
                     else:
@@ -260,7 +260,7 @@ async def test_a_suspect_that_waits_for_a_guard_keeps_no_other_out(
 ) -> None:
     """It ends no process while it waits, and what it waits for may be the other's."""
     monkeypatch.setattr(takeover, "TRIAL_S", 3600.0)
-    await world.crash("x", "x", name="locked")
+    await world.crash("x", "x", name="locked", lease_s=1.0)  # so long the dead keep the door
     await world.crash("y", "y")
     world.gate("first")
     async with world.coordinator() as before, world.coordinator() as coordinator:
