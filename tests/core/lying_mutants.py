@@ -22,10 +22,4 @@ LYING_MUTANTS: dict[str, Mutant] = {
         ('how="said", error=error', 'how="verified", error=error')
     ),
     "an old value is not looked at again": rewrite(("if state.looks[index] >= until:", "if True:")),
-    "an undo that is asked about is over": rewrite(
-        (
-            'step.look = replace(step.look, how="asked")\n    state.looks[index] = -1',
-            'step.look = replace(step.look, how="asked")\n    del state.looks[index]',
-        )
-    ),
 }

@@ -231,6 +231,16 @@ OF_IMAGES = [
         (("_by(state, state.plan.by_key[record.step], by_hand=True)", '""'),),
     ),
     Mutation(
+        "tests/undo/test_verified_undos.py::test_an_undo_of_the_same_value_waits_for_the_look",
+        "an undo that is asked about holds up no undo of the same value",
+        (
+            (
+                'step.look = replace(step.look, how="asked")\n    state.looks[index] = -1',
+                'step.look = replace(step.look, how="asked")\n    del state.looks[index]',
+            ),
+        ),
+    ),
+    Mutation(
         "tests/kill/test_verified.py::test_an_undo_is_looked_at_after_a_kill",
         "an undo that another process has made is believed",
         (("        if by and not (record.via in", "        if False and not (record.via in"),),
