@@ -8,6 +8,7 @@ from typing import Any
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.api.holds import held
+from saga_engine.core.states import SAGA_FINAL
 from tests.guards.world import poll
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -123,6 +124,9 @@ async def waiting(c: Any, *sagas: str) -> None:
     """Until these sagas stand in line."""
 
     async def so() -> bool:
-        return {*sagas} <= {who for each in await held(c.store) for who, _ in each.waiting}
+        left = {*sagas} - {who for each in await held(c.store) for who, _ in each.waiting}
+        ended = [head.saga_id for head in await c.list() if head.saga_id in left and head.status in SAGA_FINAL]
+        assert not ended, f"{ended} waited for nothing"
+        return not left
 
     await poll(so)
