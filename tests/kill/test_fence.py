@@ -28,9 +28,9 @@ MOVES = (
 )
 MUTANTS = {
     "no epoch": ("if found[1] ~= epoch then", "if false then"),
-    "no owner": ("if found[2] ~= owner or not alive(tag) then", "if not alive(tag) then"),
-    "no session": ("if found[2] ~= owner or not alive(tag) then", "if found[2] ~= owner then"),
-    "no owner and no session": ("if found[2] ~= owner or not alive(tag) then", "if false then"),
+    "no owner": ("local ours = found[2] == owner and alive(tag)", "local ours = alive(tag)"),
+    "no session": ("local ours = found[2] == owner and alive(tag)", "local ours = found[2] == owner"),
+    "no owner and no session": ("local ours = found[2] == owner and alive(tag)", "local ours = true"),
     "no place in the journal": ("if length ~= seq then\n    return CONFLICT", "if false then\n    return CONFLICT"),
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.promises.breaking import Mutation
 
 _EPOCH = ("if found[1] ~= epoch then", "if false then")
-_SESSION = ("if found[2] ~= owner or not alive(tag) then", "if found[2] ~= owner then")
-_LENGTH = ("if length ~= seq then\n    return CONFLICT", "if false then\n    return CONFLICT")
+_SESSION = ("local ours = found[2] == owner and alive(tag)", "local ours = found[2] == owner")
+_LENGTH = ("    length = push(journal, first, last)\n", "    push(journal, first, last)\n    length = seq\n")
 #: An intent that is acted on, and never written.
 UNWRITTEN = (
     (
@@ -85,8 +85,8 @@ OF_STORES = [
         "an append is acknowledged and not added",
         (
             (
-                "if chosen == NOTHING and not FINAL[found[3]] then\n    push(journal, first, last)",
-                "if chosen == NOTHING and not FINAL[found[3]] then",
+                "    length = push(journal, first, last)\n",
+                "    length = seq\n",
             ),
         ),
     ),

@@ -20,8 +20,10 @@
 --    The epoch decides, not the owner: the first application may have released the saga.
 -- 2. The epoch is the fence. The owner's lease must be valid as well, so an owner that slept past the end of its lease
 --    cannot write even if nobody has taken over yet; the server's clock decides.
--- 3. All checks of an entry come before its first write. Its journal is written before the actions that a repeat must
---    not do twice (trim the messages, clear the owner), so a command that the server refuses half-way loses no message.
+-- 3. All checks of an entry come before its first write, but for the length of its journal: that is what the push
+--    replies, and records that do not continue the journal are taken back in the same script. The journal is written
+--    before the actions that a repeat must not do twice (trim the messages, clear the owner), and large values before
+--    the journal that names them, so a command that the server refuses half-way loses nothing.
 -- 4. A live saga has no TTL. Only a final status sets one, and any later append removes it again.
 -- 5. A saga with messages is not released, unless it has ended: its owner reads the messages first. A process that
 --    posts to a saga without an owner takes it over, so every message has a reader.
@@ -29,9 +31,10 @@
 -- 7. A key of the partition that a foreign writer damaged does not prevent an append: its content is in the heads, from
 --    which it is rebuilt.
 --
--- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
--- are messages (`messages`), large values (`values`) or counts of the policy (`tally`) to read. Changes to sorted sets are
+-- An entry without flags, the common case, costs two calls: its head and one push. The head says whether there are
+-- messages (`messages`), large values (`values`) or counts of the policy (`tally`) to read. Changes to sorted sets are
 -- gathered, because many entries of a partition change the same ones, and written at the end, also if an entry fails.
+-- tests/stores/test_script_calls.py holds the calls of each kind of entry.
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
@@ -45,6 +48,7 @@ local PUSH_AT_ONCE = 1000
 
 local owner = ARGV[1]
 local now = now_ms()
+local NOW_TEXT = string.format('%013d', now)
 local leases = {}
 local next_arg = 2
 
@@ -69,33 +73,36 @@ local function take()
   return value
 end
 
+local C, O, F, W, V, S, M, R, I, K, D, T, Q = string.byte('cofwvsmrikdtq', 1, -1)
+
 local function options(flags)
   if flags == '' then
     return NOTHING
   end
-  local function has(flag)
-    return string.find(flags, flag, 1, true)
+  local chosen = {}
+  for at = 1, #flags do
+    local flag = string.byte(flags, at)
+    if flag == S then chosen.status = take()
+    elseif flag == M then chosen.summary = take()
+    elseif flag == C then chosen.digest = take()
+    elseif flag == O then chosen.owned = true
+    elseif flag == R then chosen.release = true
+    elseif flag == K then chosen.keep_ms = tonumber(take())
+    elseif flag == D then chosen.due_ms = tonumber(take())
+    elseif flag == I then chosen.consumed = tonumber(take())
+    elseif flag == F then chosen.room = tonumber(take())
+    elseif flag == W then chosen.key = take()
+    elseif flag == Q then chosen.asks = take() == '1'
+    elseif flag == T then
+      local count = tonumber(take())
+      chosen.terms_from, chosen.terms_to = next_arg, next_arg + count - 1
+      next_arg = next_arg + count
+    elseif flag == V then
+      local count = tonumber(take())
+      chosen.values_from, chosen.values_to = next_arg, next_arg + 2 * count - 1
+      next_arg = next_arg + 2 * count
+    end
   end
-  local chosen = {owned = has('o'), release = has('r')}
-  if has('c') then chosen.digest = take() end
-  if has('f') then chosen.room = tonumber(take()) end
-  if has('w') then chosen.key = take() end
-  if has('v') then
-    local count = tonumber(take())
-    chosen.values_from, chosen.values_to = next_arg, next_arg + 2 * count - 1
-    next_arg = next_arg + 2 * count
-  end
-  if has('s') then chosen.status = take() end
-  if has('m') then chosen.summary = take() end
-  if has('i') then chosen.consumed = tonumber(take()) end
-  if has('k') then chosen.keep_ms = tonumber(take()) end
-  if has('d') then chosen.due_ms = tonumber(take()) end
-  if has('t') then
-    local count = tonumber(take())
-    chosen.terms_from, chosen.terms_to = next_arg, next_arg + count - 1
-    next_arg = next_arg + count
-  end
-  if has('q') then chosen.asks = take() == '1' end
   return chosen
 end
 
@@ -122,10 +129,13 @@ local function same(journal, seq, first, last)
   return true
 end
 
+-- Add records, at least one; returns the length that the journal had.
 local function push(journal, first, last)
+  local length
   for from = first, last, PUSH_AT_ONCE do
-    call('RPUSH', journal, unpack(ARGV, from, math.min(from + PUSH_AT_ONCE - 1, last)))
+    length = call('RPUSH', journal, unpack(ARGV, from, math.min(from + PUSH_AT_ONCE - 1, last)))
   end
+  return length - (last - first + 1)
 end
 
 local function store_values(tag, id, chosen)
@@ -261,8 +271,8 @@ local function change_head(head, tag, id, old_status, chosen, released)
   end
 end
 
-local function create(journal, head, n, first, last, chosen)
-  local tag, id = parts(head)
+-- What a head that is there says to the creation of a saga with its id; nil: there is no head, but something else.
+local function known(tag, id, journal, head, first, last)
   local found = call('HMGET', head, 'digest', 'owner')
   if found[1] then
     if same(journal, 0, first, last) then
@@ -270,15 +280,25 @@ local function create(journal, head, n, first, last, chosen)
     end
     return found[1]
   end
+end
+
+local function create(journal, head, first, last, chosen)
+  local tag, id = parts(head)
+  local values, messages, tally = tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id
+  local reserved, terms = tag .. 'reserved:' .. id, tag .. 'terms:' .. id
+  -- Almost always nothing has this name.
+  local there = call('EXISTS', head, journal, values, messages, tally, reserved, terms) > 0
+  local code = there and known(tag, id, journal, head, first, last)
+  if code then
+    return code
+  end
   if chosen.owned and not alive(tag) then
     return FENCED
   end
   if chosen.room and (shared('ZCOUNT', tag .. 'due', '-inf', now) or 0) >= chosen.room then
     return FULL
   end
-  local values, messages, tally = tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id
-  local reserved, terms = tag .. 'reserved:' .. id, tag .. 'terms:' .. id
-  if call('EXISTS', journal, values, messages, tally, reserved, terms) > 0 then
+  if there then
     local for_whom = call('HMGET', reserved, 'digest', 'of')
     if for_whom[1] and for_whom[1] ~= chosen.digest then
       return '!' .. (for_whom[2] or '')
@@ -292,19 +312,20 @@ local function create(journal, head, n, first, last, chosen)
   local holder = chosen.owned and not chosen.release and owner or ''
   store_values(tag, id, chosen)
   push(journal, first, last)
-  call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', holder,
-    'digest', chosen.digest, 'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or '')
+  local fields = {'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', holder, 'digest', chosen.digest,
+    'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or ''}
   if chosen.values_from then
-    call('HSET', head, 'values', '1')
+    fields[#fields + 1], fields[#fields + 2] = 'values', '1'
   end
   if chosen.key then
-    call('HSET', head, 'key', chosen.key)
+    fields[#fields + 1], fields[#fields + 2] = 'key', chosen.key
   end
+  call('HSET', head, unpack(fields))
   score(tag .. 'index:' .. status, id, now)
   if chosen.terms_from then
-    set_terms(tag, id, terms, string.format('%013d', now), chosen)
+    set_terms(tag, id, terms, NOW_TEXT, chosen)
     if chosen.asks then
-      score(tag .. 'search', posting(ASKS, string.format('%013d', now), id), 0)
+      score(tag .. 'search', posting(ASKS, NOW_TEXT, id), 0)
     end
   end
   if chosen.keep_ms then
@@ -318,7 +339,7 @@ end
 
 local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if chosen.digest then
-    return create(journal, head, n, first, last, chosen)
+    return create(journal, head, first, last, chosen)
   end
   local found = call('HMGET', head, 'epoch', 'owner', 'status', 'messages', 'values', 'tally')
   if not found[1] then
@@ -332,7 +353,17 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if found[1] ~= epoch then
     return FENCED + 8 * waiting
   end
-  local length = call('LLEN', journal)
+  local ours = found[2] == owner and alive(tag)
+  local pushes = ours and n > 0 and not chosen.values_from
+  local length
+  if pushes then
+    length = push(journal, first, last)
+    if length ~= seq then
+      call('LTRIM', journal, 0, -n - 1)
+    end
+  else
+    length = call('LLEN', journal)
+  end
   if length ~= seq or n == 0 then
     -- A repeat? The first application may have released the saga.
     local there = length == seq + n and (n > 0 and same(journal, seq, first, last) or n == 0 and found[2] == '')
@@ -340,22 +371,25 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
       return (found[2] == '' and RELEASED or OK) + 8 * waiting
     end
   end
-  if found[2] ~= owner or not alive(tag) then
+  if not ours then
     return FENCED + 8 * waiting
   end
   if length ~= seq then
     return CONFLICT + 8 * waiting
   end
   if chosen == NOTHING and not FINAL[found[3]] then
-    push(journal, first, last)
     return OK + 8 * waiting
   end
 
-  if chosen.values_from and not found[5] then
-    call('HSET', head, 'values', '1')
+  if chosen.values_from then
+    if not found[5] then
+      call('HSET', head, 'values', '1')
+    end
+    store_values(tag, id, chosen)
+    if n > 0 then
+      push(journal, first, last)
+    end
   end
-  store_values(tag, id, chosen)
-  push(journal, first, last)
   if chosen.consumed then
     call('LTRIM', tag .. 'messages:' .. id, chosen.consumed, -1)
     waiting = math.max(waiting - chosen.consumed, 0)
