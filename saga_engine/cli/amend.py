@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
-
+from saga_engine.cli.from_table import argument
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -29,7 +28,12 @@ _FILE_HINT = "give the path of a JSON file, or - to read them from stdin"
 def amend(
     saga_id: SagaArgument,
     steps: Annotated[
-        str, typer.Argument(metavar="STEPS", help="A file with a JSON list of steps, or - to read it from stdin.")
+        str,
+        argument(
+            *("amendSaga", "steps"),
+            metavar="STEPS",
+            help="A file with a JSON list of steps, or - to read it from stdin.",
+        ),
     ],
     *,
     by: ByOption = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import argument, option
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
     from saga_engine.api.schedules import Tick
 
-_SINCE = Annotated[str, typer.Option("--since", metavar="TIME", help="The first moment: 2026-03-01 or with a time.")]
-_UNTIL = Annotated[str | None, typer.Option("--until", metavar="TIME", help="The last moment; by default now.")]
+_WRITTEN = ": 2026-03-01 or with a time."
+_SINCE = Annotated[str, option("backfillSchedule", "since", "--since", metavar="TIME", more=_WRITTEN)]
+_UNTIL = Annotated[str | None, option("backfillSchedule", "until", "--until", metavar="TIME", more="; by default now.")]
 
 
 def backfill(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")],
+    name: Annotated[str, argument("backfillSchedule", "name", metavar="NAME")],
     *,
     since: _SINCE,
     until: _UNTIL = None,

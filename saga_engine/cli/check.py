@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, ToolsOption
+from saga_engine.cli.options import DebugOption, InputOption, JsonOption, PlanArgument, ToolsOption
 
 if TYPE_CHECKING:
     from saga_engine.errors import Problem
@@ -23,10 +21,7 @@ def check(
     plan: PlanArgument,
     *,
     tools: ToolsOption = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="K=V", help="A value for $input.K, as for `saga submit`; repeatable."),
-    ] = None,
+    given: InputOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:

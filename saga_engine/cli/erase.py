@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import option
 from saga_engine.cli.options import ByOption, DebugOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 def erase(
     saga_id: SagaArgument,
     *,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason; it stays readable.")],
-    family: Annotated[bool, typer.Option("--family", help="Erase the sagas that hold copies as well.")] = False,
+    why: Annotated[str, option("eraseSaga", "why", "--why", metavar="TEXT")],
+    family: Annotated[bool, option("eraseSaga", "family", "--family")] = False,
     by: ByOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saga_engine.cli.from_table import argument, option
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ _WORDS = {
 
 
 def event(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the event, as in the plan's 'wait' step.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its key. Default of a 'wait' step: the saga's id.")],
+    name: Annotated[str, argument("sendEvent", "name", metavar="NAME")],
+    key: Annotated[str, argument("sendEvent", "key", metavar="KEY")],
     payload: Annotated[
-        str | None, typer.Argument(metavar="PAYLOAD", help="The payload (JSON), or - to read it from stdin.")
+        str | None, argument("sendEvent", "payload", metavar="PAYLOAD", more=", or - to read it from stdin.")
     ] = None,
     *,
     event_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="The sender's id: an event that is sent again under it counts once."),
+        option("sendEvent", "event_id", "--id", metavar="ID"),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -68,10 +69,10 @@ def event(
 
 
 def events(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only events of this name.")] = None,
-    key: Annotated[str | None, typer.Argument(metavar="KEY", help="Only those with this key.")] = None,
+    name: Annotated[str | None, argument("listEvents", "name", metavar="NAME")] = None,
+    key: Annotated[str | None, argument("listEvents", "key", metavar="KEY")] = None,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 100,
+    limit: Annotated[int, option("listEvents", "limit", "--limit", most=10_000)] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

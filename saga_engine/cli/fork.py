@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import option
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
@@ -25,25 +24,23 @@ def fork(
     *,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", metavar="PLAN", help="The corrected plan (JSON), or -. Default: the plan of the saga."),
+        option(
+            *("forkSaga", "plan", "--plan"),
+            metavar="PLAN",
+            help="The corrected plan (JSON), or -. Default: the plan of the saga.",
+        ),
     ] = None,
     run_from: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="STEP",
-            help="Run this step (or make this call of a session) anew, and all that depends on it.",
-        ),
+        option("forkSaga", "run_from", "--from", metavar="STEP"),
     ] = None,
     new_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="NEW", help="The new saga's id. Default: the same one for the same fork."),
+        option("forkSaga", "new_id", "--id", metavar="NEW"),
     ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be reused and what would run.")
-    ] = False,
+    dry_run: Annotated[bool, option("forkSaga", "dry_run", "--dry-run")] = False,
     full: FullOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

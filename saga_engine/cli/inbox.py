@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import option
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
@@ -24,10 +23,10 @@ _MAX_STANDING: Final = 20
 
 def inbox(
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Read at most this many sagas.")] = 100,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="Only what a plan asks of this name, role or address.")
-    ] = None,
+    limit: Annotated[
+        int, option("listQuestions", "limit", "--limit", most=1_000_000, help="Read at most this many sagas.")
+    ] = 100,
+    to: Annotated[str | None, option("listQuestions", "to", "--to", metavar="NAME")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

@@ -10,6 +10,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.exit_codes import SagaStatus
+from saga_engine.cli.from_table import option
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 from saga_engine.cli.search_options import AsksOption, NameOption, SinceOption, TagsOption, ToolOption
 from saga_engine.cli.stop import bodies, stops_in, tell_stops
@@ -27,20 +28,18 @@ _T = TypeVar("_T")
 _MAX_LISTED = 1_000_000
 _MOVING = (SagaStatus.PENDING.value, SagaStatus.RUNNING.value, SagaStatus.COMPENSATING.value)
 
-_CursorOption = Annotated[
-    str | None, typer.Option("--cursor", metavar="CURSOR", help="Search: continue after the page that printed it.")
-]
+_CursorOption = Annotated[str | None, option("searchSagas", "cursor", "--cursor", metavar="CURSOR", before="Search: ")]
 
 
 def list_sagas(
     *,
     status: Annotated[
         SagaStatus | None,
-        typer.Option(
-            "--status", metavar="S", case_sensitive=False, help="Only sagas of this status, such as escalated."
-        ),
+        option(*("searchSagas", "status", "--status"), metavar="S", case_sensitive=False, more=", such as escalated."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Print at most this many sagas.")] = 100,
+    limit: Annotated[
+        int, option("searchSagas", "limit", "--limit", most=1_000_000, help="Print at most this many sagas.")
+    ] = 100,
     newer: Annotated[
         str | None,
         typer.Option("--newer", metavar="AGE", help="Only sagas that changed within AGE, such as 90s, 2h, 7d."),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saga_engine.cli.from_table import argument, option
+
 if TYPE_CHECKING:
     from saga_engine.policy.rules import Policy
     from saga_engine.settings import Settings
@@ -39,26 +41,36 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an unexpected error; also SAGA_DEBUG=1.")
 ]
-FullOption = Annotated[
-    bool, typer.Option("--full", help="Print outputs whole. Without it, those over 31 KiB appear in their cut form.")
-]
+FullOption = Annotated[bool, option("showSaga", "full", "--full", before="Print ")]
+_BEGINNING = ", or a unique beginning of it."
 SagaArgument = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The saga's id, or a unique beginning of it.", autocompletion=complete_ids),
+    argument("showSaga", "saga_id", metavar="ID", more=_BEGINNING, autocompletion=complete_ids),
 ]
 OptionalSagaArgument = Annotated[
     str | None,
-    typer.Argument(
+    argument(
+        *("showSaga", "saga_id"),
         metavar="ID",
-        help="The saga's id, or a unique beginning of it. Without it, a search: --tag, --name, …",
+        more=f"{_BEGINNING} Without it, a search: --tag, --name, …",
         autocompletion=complete_ids,
     ),
 ]
-PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")]
+_PLAN = argument("submitSaga", "plan", metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")
+PlanArgument = Annotated[str, _PLAN]
+OptionalPlanArgument = Annotated[str | None, _PLAN]
+InputOption = Annotated[
+    list[str] | None,
+    option(
+        *("submitSaga", "input", "--input"),
+        metavar="K=V",
+        help="A value for $input.K: JSON if it is JSON, else a text. Repeatable.",
+    ),
+]
 ByOption = Annotated[
     str | None, typer.Option("--by", metavar="WHO", help="The author, for the journal. Default: the user's name.")
 ]
-NoteOption = Annotated[str, typer.Option("--note", metavar="TEXT", help="The reason, for the journal.")]
+NoteOption = Annotated[str, option("cancelSaga", "note", "--note", metavar="TEXT")]
 
 
 def settings_for(store: str | None = None, tools: list[str] | None = None) -> Settings:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
+from saga_engine.cli.from_table import argument, option
+from saga_engine.cli.options import DebugOption, InputOption, JsonOption, ToolsOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +61,7 @@ ReadOption = Annotated[
 ]
 ReviseOption = Annotated[
     str | None,
-    typer.Option("--revise", metavar="PLAN", help="A plan of which GOAL is a change; shows the difference."),
+    option("makePlan", "revise", "--revise", metavar="PLAN"),
 ]
 SecretOption = Annotated[
     list[str] | None,
@@ -76,11 +77,7 @@ IntentOption = Annotated[
 ]
 AnswerOption = Annotated[
     list[str] | None,
-    typer.Option("--answer", metavar="K=V", help="The answer to a question of the model, by name. Repeatable."),
-]
-InputOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is that, else text. Repeatable."),
+    option("makePlan", "answers", "--answer", metavar="K=V"),
 ]
 SubmitOption = Annotated[
     bool, typer.Option("--submit", help="Run the plan if you agree to it, after its review, on the terminal.")
@@ -96,7 +93,7 @@ class OnFailure(StrEnum):
 
 
 def plan(
-    goal: Annotated[str, typer.Argument(metavar="GOAL", help="What is wanted, in a sentence; - reads it from stdin.")],
+    goal: Annotated[str, argument("makePlan", "goal", metavar="GOAL", more="; - reads it from stdin.")],
     *,
     tools: ToolsOption = None,
     model: Annotated[
@@ -331,8 +328,8 @@ def _answers(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     for question in questions:
         options = question.get("options", ())
         note(f"the model asks: {shown(question['question'])}")
-        for number, option in enumerate(options, 1):
-            note(f"  {number}. {shown(option)}")
+        for number, each in enumerate(options, 1):
+            note(f"  {number}. {shown(each)}")
         sys.stderr.write("> ")
         sys.stderr.flush()
         said = sys.stdin.readline().strip()

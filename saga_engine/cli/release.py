@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import argument
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ _CONSEQUENCES = (
 
 def release(
     what: Annotated[
-        str | None, typer.Argument(metavar="[RESOURCE|SAGA]", help="The resource as it is listed, or a saga's id.")
+        str | None,
+        argument(
+            *("releaseHold", "resource"),
+            metavar="[RESOURCE|SAGA]",
+            help="The resource as it is listed, or a saga's id.",
+        ),
     ] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,

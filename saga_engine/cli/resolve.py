@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from saga_engine.cli.from_table import argument, option
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from saga_engine.execution.result import SagaResult
     from saga_engine.settings import Settings
 
+_SEARCH = "Of a search: "
 _DecisionArgument = Annotated[
     str | None,
-    typer.Argument(
+    argument(
+        *("resolveSaga", "decision"),
         metavar="DECISION",
         help="Without it, the question is shown, with what follows from each answer. "
         "happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
@@ -36,8 +39,8 @@ _DecisionArgument = Annotated[
 ]
 _ExpectOption = Annotated[
     str,
-    typer.Option(
-        "--expect",
+    option(
+        *("resolveSaga", "expect", "--expect"),
         metavar="MARK",
         help="The mark that 'saga inbox' shows with the answer: refused if other effects follow by now.",
     ),
@@ -46,23 +49,17 @@ _ExpectOption = Annotated[
 
 _OutputOption = Annotated[
     str | None,
-    typer.Option(
-        "--output", metavar="JSON", help="With 'happened': what the call returned. With 'answer': the answer."
-    ),
+    option("resolveSaga", "output", "--output", metavar="JSON"),
 ]
-_StepArgument = Annotated[
-    str | None, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")
-]
-_TwiceOption = Annotated[bool, typer.Option("--twice", help="Of a search: 'retry' also a call that may happen twice.")]
+_StepArgument = Annotated[str | None, argument("resolveSaga", "step_id", metavar="STEP")]
+_TwiceOption = Annotated[bool, option("createJob", "twice", "--twice", before=_SEARCH)]
 _DecisionOption = Annotated[
-    str | None, typer.Option("--decision", metavar="DECISION", help="Of a search: the answer to each question.")
+    str | None, option("createJob", "decision", "--decision", metavar="DECISION", before=_SEARCH)
 ]
 _AboutOption = Annotated[
     str | None, typer.Option("--step", metavar="STEP", help="Of a search: only questions about this step.")
 ]
-_KindOption = Annotated[
-    str | None, typer.Option("--kind", metavar="KIND", help="Of a search: only questions of this kind, as in-doubt.")
-]
+_KindOption = Annotated[str | None, option("createJob", "kind", "--kind", metavar="KIND", before=_SEARCH)]
 
 
 @for_many

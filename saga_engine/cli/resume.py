@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import argument
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.search_options import Many, for_many
 
@@ -23,7 +24,7 @@ _REMAINS = frozenset({"failed", "unresolved", "left_in_place", "semantic"})
 
 @for_many
 def resume(
-    saga_id: Annotated[str | None, typer.Argument(metavar="ID", help="The saga's id.")] = None,
+    saga_id: Annotated[str | None, argument("resumeSaga", "saga_id", metavar="ID")] = None,
     *,
     everything: Annotated[
         bool, typer.Option("--all", help="Every saga that can continue: not ended, and not waiting for an answer.")

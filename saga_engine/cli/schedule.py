@@ -11,7 +11,8 @@ import typer
 from saga_engine.cli import exit_codes
 from saga_engine.cli.backfill import backfill
 from saga_engine.cli.command import command
-from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.from_table import argument, option
+from saga_engine.cli.options import DebugOption, InputOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
 from saga_engine.cli.stored_schedules import begin_none, no_schedule, read_schedules
 
@@ -25,15 +26,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: A tick that is overdue for so long has no worker that fires it.
 _OVERDUE_MS: Final = 60_000
-_InputOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."),
-]
 _OverlapOption = Annotated[
     str,
-    typer.Option("--overlap", metavar="RULE", help="While its last saga runs: skip, buffer-one, allow or cancel."),
+    option("putSchedule", "overlap", "--overlap", metavar="RULE"),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+NameArgument = Annotated[str, argument("showSchedule", "name", metavar="NAME")]
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -46,25 +43,25 @@ app = typer.Typer(
 def put(
     name: NameArgument,
     *,
-    template: Annotated[str, typer.Option("--template", metavar="NAME", help="What it starts: NAME or NAME@VERSION.")],
-    cron: Annotated[
-        str, typer.Option("--cron", metavar="EXPR", help="Minute, hour, day of month, month, day of week.")
-    ] = "",
-    time_zone: Annotated[str, typer.Option("--time-zone", metavar="ZONE", help="The zone of --cron.")] = "UTC",
+    template: Annotated[str, option("putSchedule", "template", "--template", metavar="NAME")],
+    cron: Annotated[str, option("putSchedule", "cron", "--cron", metavar="EXPR")] = "",
+    time_zone: Annotated[
+        str, option("putSchedule", "time_zone", "--time-zone", metavar="ZONE", help="The zone of --cron.")
+    ] = "UTC",
     every: Annotated[
-        str | None, typer.Option("--every", metavar="AGE", help="Instead of --cron, an interval: 90s, 5m, 2h, 7d.")
+        str | None,
+        option(
+            *("putSchedule", "every_s", "--every"),
+            bounds=False,
+            metavar="AGE",
+            help="Instead of --cron, an interval: 90s, 5m, 2h, 7d.",
+        ),
     ] = None,
-    given: _InputOption = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="A word by which its sagas are found. Repeatable.")
-    ] = None,
+    given: InputOption = None,
+    tags: Annotated[list[str] | None, option("putSchedule", "tags", "--tag", metavar="TAG")] = None,
     overlap: _OverlapOption = "skip",
-    catch_up: Annotated[
-        str, typer.Option("--catch-up", metavar="RULE", help="Of the ticks that no worker fired: one, all or none.")
-    ] = "one",
-    pause_after: Annotated[
-        int, typer.Option("--pause-after", metavar="N", help="Pause after N escalations in a row; 0: never.")
-    ] = 3,
+    catch_up: Annotated[str, option("putSchedule", "catch_up", "--catch-up", metavar="RULE")] = "one",
+    pause_after: Annotated[int, option("putSchedule", "pause_after", "--pause-after", metavar="N")] = 3,
     tools: ToolsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -167,7 +164,7 @@ def show(
 def pause(
     name: NameArgument,
     *,
-    why: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; 'show' repeats it.")] = "",
+    why: Annotated[str, option("pauseSchedule", "note", "--note", metavar="TEXT")] = "",
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

@@ -10,32 +10,31 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from saga_engine.cli.exit_codes import SagaStatus
+from saga_engine.cli.from_table import option
 
-NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Search: only sagas of plans with this name.")
-]
-TagsOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="Search: only sagas with this tag. Repeatable.")
-]
-ToolOption = Annotated[
-    str | None, typer.Option("--tool", metavar="TOOL", help="Search: only sagas with a step that calls TOOL.")
-]
-AsksOption = Annotated[bool, typer.Option("--asks", help="Search: only sagas with an open question.")]
+_SEARCH = "Search: "
+NameOption = Annotated[str | None, option("searchSagas", "name", "--name", metavar="NAME", before=_SEARCH)]
+TagsOption = Annotated[list[str] | None, option("searchSagas", "tag", "--tag", metavar="TAG", before=_SEARCH)]
+ToolOption = Annotated[str | None, option("searchSagas", "tool", "--tool", metavar="TOOL", before=_SEARCH)]
+AsksOption = Annotated[bool, option("searchSagas", "asks", "--asks", before=_SEARCH)]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="AGE", help="Search: only sagas created within AGE, such as 90s, 2h, 7d."),
+    option(
+        *("searchSagas", "since_ms", "--since"),
+        bounds=False,
+        metavar="AGE",
+        help="Search: only sagas created within AGE, such as 90s, 2h, 7d.",
+    ),
 ]
 StatusOption = Annotated[
     SagaStatus | None,
-    typer.Option("--status", metavar="S", case_sensitive=False, help="Search: only sagas of this status."),
+    option("searchSagas", "status", "--status", metavar="S", case_sensitive=False, before=_SEARCH),
 ]
 LimitOption = Annotated[
     int | None,
     typer.Option("--limit", min=1, max=100_000, help="Of a search, act on at most this many sagas. Default: 1000."),
 ]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Of a search: show what would happen to each saga; nothing changes.")
-]
+DryRunOption = Annotated[bool, option("createJob", "dry_run", "--dry-run", before="Of a search: ")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Of a search: act without asking first.")]
 
 

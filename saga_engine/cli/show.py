@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import option
 from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreOption
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
@@ -28,7 +29,7 @@ def show(
     saga_id: SagaArgument,
     *,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="STEP", help="Print the output of this step alone, as JSON.")
+        str | None, option("showSaga", "step", "--step", metavar="STEP", before="Print ", more=", as JSON.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Print each record as it becomes durable, until the saga ends or asks.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, ToolsOption
+from saga_engine.cli.options import DebugOption, InputOption, JsonOption, PlanArgument, ToolsOption
 
 if TYPE_CHECKING:
     from saga_engine.analysis.simulation import Asked, Rehearsal, Scenario
@@ -25,12 +25,7 @@ def simulate(
     plan: PlanArgument,
     *,
     tools: ToolsOption = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
-        ),
-    ] = None,
+    given: InputOption = None,
     every: Annotated[bool, typer.Option("--all", help="List the clean failure points, too.")] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import argument, option
 from saga_engine.cli.options import ByOption, DebugOption, JsonOption, NoteOption, StoreOption, complete_ids
 
 if TYPE_CHECKING:
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 _SagaArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[ID]", help="Only the calls of this saga; its whole id.", autocompletion=complete_ids),
+    argument("stopCalls", "saga_id", metavar="[ID]", autocompletion=complete_ids),
 ]
-_ToolOption = Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only the calls of this tool.")]
+_ToolOption = Annotated[str | None, option("stopCalls", "tool", "--tool", metavar="NAME")]
 
 
 def stop(

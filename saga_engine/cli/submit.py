@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.from_table import option
+from saga_engine.cli.options import (
+    DebugOption,
+    FullOption,
+    InputOption,
+    JsonOption,
+    OptionalPlanArgument,
+    StoreOption,
+    ToolsOption,
+)
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption, settings_there
 
 if TYPE_CHECKING:
@@ -21,27 +30,16 @@ if TYPE_CHECKING:
 
 
 def submit(
-    plan: Annotated[
-        str | None, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")
-    ] = None,
+    plan: OptionalPlanArgument = None,
     *,
     template: Annotated[
         str | None,
-        typer.Option("--template", metavar="NAME", help="Instead of PLAN: a template, NAME or NAME@VERSION."),
+        option("submitSaga", "template", "--template", metavar="NAME", before="Instead of PLAN: "),
     ] = None,
     tools: ToolsOption = None,
-    saga_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The saga's id. Default: the plan's task_id, or a new one.")
-    ] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
-        ),
-    ] = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="A word by which the saga is found. Repeatable.")
-    ] = None,
+    saga_id: Annotated[str | None, option("submitSaga", "saga_id", "--id", metavar="ID")] = None,
+    given: InputOption = None,
+    tags: Annotated[list[str] | None, option("submitSaga", "tags", "--tag", metavar="TAG")] = None,
     store: StoreOption = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Only journal and queue the plan; a worker runs it.")

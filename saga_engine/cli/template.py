@@ -10,6 +10,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.command import command
+from saga_engine.cli.from_table import argument, option
 from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, StoreOption, ToolsOption
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
 
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The template's name.")]
-ReferenceArgument = Annotated[
-    str, typer.Argument(metavar="NAME[@VERSION]", help="A template: its latest version, or the one after the @.")
-]
+NameArgument = Annotated[str, argument("putTemplate", "reference", metavar="NAME")]
+ReferenceArgument = Annotated[str, argument("showTemplate", "reference", metavar="NAME[@VERSION]")]
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -41,7 +40,7 @@ def put(
     *,
     input_schema: Annotated[
         Path | None,
-        typer.Option("--input-schema", metavar="FILE", help="The JSON Schema of the input, as a file."),
+        option("putTemplate", "input_schema", "--input-schema", metavar="FILE", more=", as a file."),
     ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,

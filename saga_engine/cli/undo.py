@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from saga_engine.cli import exit_codes
+from saga_engine.cli.from_table import option
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -30,16 +29,12 @@ if TYPE_CHECKING:
 def undo(
     saga_id: SagaArgument,
     *,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Undo it although steps without an undo remain; the report names them.")
-    ] = False,
+    accept: Annotated[bool, option("undoSaga", "accept", "--accept")] = False,
     by: ByOption = None,
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be undone and what would remain.")
-    ] = False,
+    dry_run: Annotated[bool, option("undoSaga", "dry_run", "--dry-run")] = False,
     full: FullOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

@@ -28,7 +28,7 @@ from saga_engine.execution.aside import Allowance, allowing, beside, context_of_
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.gateway.additions import Standing, recorded
 from saga_engine.gateway.answers import COMPLETE, bounded, document, refusal
-from saga_engine.gateway.engine_schemas import INSTRUCTIONS, TOOLS
+from saga_engine.gateway.engine_schemas import INSTRUCTIONS, MAX_WAIT_S, TOOLS
 from saga_engine.gateway.server import CallHandler
 from saga_engine.gateway.visit import telling_gone, traced, visit_of
 from saga_engine.listener.limits import CHECK_S, checks
@@ -44,8 +44,6 @@ from saga_engine.planner.features import FEATURES, not_allowed, part_about, refu
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.ports import Head
 
-#: How long a request waits at most for a saga, in seconds.
-MAX_WAIT_S: Final = 60.0
 #: The size of a part of a large output, and of an output in a list of steps.
 _PART_CHARS: Final = 20_000
 _SHOWN_CHARS: Final = 1_000

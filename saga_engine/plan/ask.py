@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from saga_engine.plan.limits import MAX_TO_CHARS
 from saga_engine.plan.value_schema import SCHEMA_HINT, SchemaUnusable, ValueSchema
 from saga_engine.plan.values import cut, json_path, printable
 
@@ -21,8 +22,6 @@ MAX_QUESTION_CHARS: Final = 2_000
 MAX_OPTIONS: Final = 50
 MAX_SCHEMA_BYTES: Final = 8_192
 MAX_OPTION_CHARS: Final = 100
-#: How long the name of who is asked may be.
-MAX_TO_CHARS: Final = 100
 
 
 def option_problem(options: Any) -> str:

@@ -41,6 +41,10 @@ MAX_CANDIDATES = 500
 MAX_FIELDS = 100
 MAX_GOAL_CHARS = 10_000
 MAX_NAME_CHARS = 200
+#: A step waits for so many events at most.
+MAX_EVENTS = 20
+#: How long the name of who is asked may be.
+MAX_TO_CHARS = 100
 #: What the author of a plan took for granted: sentences, and the length of each.
 MAX_ASSUMPTIONS = 50
 MAX_ASSUMPTION_CHARS = 500

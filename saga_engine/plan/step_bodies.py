@@ -11,7 +11,7 @@ from saga_engine.errors import ValueNotJson
 from saga_engine.plan import limits
 from saga_engine.plan.ask import MAX_QUESTION_CHARS
 from saga_engine.plan.values import plain
-from saga_engine.plan.wait import MAX_EVENTS, SEVERAL
+from saga_engine.plan.wait import SEVERAL
 
 
 def listed(value: Any) -> Any:
@@ -115,7 +115,9 @@ def _counted(schema: dict[str, Any]) -> None:
 
 
 # The bounds come last: an event that is wrong would else be missing, too.
-_Several = Annotated[tuple[AwaitedEvent, ...], BeforeValidator(listed), Field(min_length=1, max_length=MAX_EVENTS)]
+_Several = Annotated[
+    tuple[AwaitedEvent, ...], BeforeValidator(listed), Field(min_length=1, max_length=limits.MAX_EVENTS)
+]
 
 
 class Wait(Model, frozen=True, json_schema_extra=_one_of_three):

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 MAX_KEY_CHARS: Final = 200
 MAX_ID_CHARS: Final = 200
 MAX_SCHEMA_BYTES: Final = 8_192
-#: A step waits for so many events at most.
-MAX_EVENTS: Final = 20
 #: The words of a wait for several events: the first of them ends it, or the last one.
 SEVERAL: Final = ("first", "all")
 #: Of a payload, as JSON.

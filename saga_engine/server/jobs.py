@@ -18,6 +18,7 @@ import msgspec
 from saga_engine.errors import DecisionRefused, JobNotFound, SagaError, SettingInvalid
 from saga_engine.execution.result import shown
 from saga_engine.loggers import logger_of
+from saga_engine.operations.params import MAX_SAGAS
 from saga_engine.plan.values import cut
 from saga_engine.ports import Document
 from saga_engine.ports.machine_clock import machine_clock
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 _log = logger_of("saga_engine.server")
 
-MAX_SAGAS: Final = 10_000
 #: So many sagas are worked on between two writes of the report, and so many of them at a time.
 _BATCH: Final = 100
 _AT_ONCE: Final = 10

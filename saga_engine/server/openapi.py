@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from saga_engine._version import __version__
 from saga_engine.server.keys import KEY_CHARS
 from saga_engine.server.operation import Operation
-from saga_engine.server.problems import MEDIA_TYPE, TITLES
-from saga_engine.server.schemas import COMPONENTS, PATH_PARTS, ref
+from saga_engine.server.problems import MEDIA_TYPE, STATUS, TITLES
+from saga_engine.server.schemas import COMPONENTS, ref
 
 #: What any operation can answer: malformed, unknown caller, forbidden, too slow, too many, a defect, no store.
 _COMMON: Final = (400, 401, 403, 408, 429, 500, 503)
@@ -25,7 +24,6 @@ _KEY: Final = {
         "description": "The request acts once under its key, which is kept for a day.",
     }
 }
-_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
 
 def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -54,8 +52,8 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
 
 def _described(operation: Operation) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": PATH_PARTS[name]}
-        for name in _PARAMETER.findall(operation.path)
+        {"name": name, "in": "path", "required": True, "schema": operation.does.params[name]}
+        for name in operation.parts
     ]
     parameters += [
         {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in operation.query.items()
@@ -75,7 +73,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         found["requestBody"] = {
             "required": not operation.may_lack_body,
-            "content": {"application/json": {"schema": {**operation.body, **operation.rules}}},
+            "content": {"application/json": {"schema": {**operation.body, **operation.does.rules}}},
         }
     if operation.takes_any:
         found["requestBody"] = {"required": False, "content": {"application/json": {"schema": {}}}}
@@ -86,8 +84,9 @@ def _described(operation: Operation) -> dict[str, Any]:
 
 def _responses(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for status, (about, schema) in operation.answers.items():
+    for status, about in operation.answers.items():
         found[str(status)] = {"description": about}
+        schema = operation.answer(status)
         if operation.streams:
             found[str(status)]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
         elif schema is not None:
@@ -97,6 +96,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
     refused = {
         *_COMMON,
         *operation.refusals,
+        *(STATUS[code] for code in operation.does.errors),
         *((409,) if operation.keyed else ()),
         *((410,) if "{saga_id}" in operation.path else ()),  # any saga may have been erased
         *(_OF_BODIES if operation.body is not None or operation.takes_any else ()),

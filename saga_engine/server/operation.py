@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,11 +13,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from saga_engine.api.operations import OPERATIONS
 from saga_engine.errors import RequestInvalid
 from saga_engine.execution.aside import Allowance, allowing
 from saga_engine.execution.result import shown as told
 from saga_engine.listener.limits import CHECK_S
+from saga_engine.operations.params import Schema, made_of
+from saga_engine.operations.table import OPERATIONS
+from saga_engine.operations.table import Operation as Declared
 from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.values import cut
 from saga_engine.server.bodies import json_of
@@ -30,9 +32,11 @@ from saga_engine.tools.trace_context import called_from
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
 
-Schema = Mapping[str, Any]
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}(\.0{1,9})?", re.ASCII)
+#: What any operation takes in the query, whatever its method.
+_IN_QUERIES: Final = frozenset({"wait"})
+_PART: Final = re.compile(r"\{(\w+)\}")
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -68,15 +72,13 @@ Handle = Callable[[Incoming], Awaitable[Answer | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path; what it needs and does is that of ``api.operations``.
+    """One method of one path. What it needs, takes, gives and does is that of ``operations.table``.
 
-    ``body``: the JSON Schema of its body, None: it has none; ``may_lack_body``: an empty one counts as ``{}``;
-    ``rules``: what the handler checks beyond it, in its own words, as JSON Schema for the document;
-    ``takes_any``: the handler reads the bytes itself.
-    ``answers``: what it returns, by status, as (what it means, JSON Schema or None). ``refusals``: the statuses of its
-    own problems, beside those that every operation has. ``works``: it takes processor time and changes nothing, so it
-    is counted, and given up when its caller leaves; another one is, while it works beside the loop. ``asks``: it asks a
-    model, and is given up as well.
+    Its params stand in the path; the others are the query of a GET, and else the body. ``without``: what it does not
+    take. ``answers``: what each status means. ``refusals``: the statuses of the route's own problems, beside those of
+    the operation's errors. ``takes_any``: the handler reads the bytes itself. ``works``: it takes processor time and
+    changes nothing, so it is counted, and given up when its caller leaves; another one is, while it works beside the
+    loop. ``asks``: it asks a model, and is given up as well.
     """
 
     name: str
@@ -84,29 +86,65 @@ class Operation:
     path: str
     summary: str
     handle: Handle
-    answers: Mapping[int, tuple[str, Schema | None]]
+    answers: Mapping[int, str]
     refusals: Sequence[int] = ()
-    query: Mapping[str, Schema] = field(default_factory=dict)
+    without: Collection[str] = ()
     headers: Mapping[str, Schema] = field(default_factory=dict)
-    body: Schema | None = None
-    rules: Schema = field(default_factory=dict)
-    may_lack_body: bool = False
     takes_any: bool = False
     about: str = ""
     streams: bool = False
     works: bool = False
     asks: bool = False
 
+    @property
+    def does(self) -> Declared:
+        """What it is at every door."""
+        return OPERATIONS[self.name]
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """The params in its path."""
+        return _PART.findall(self.path)
+
+    @property
+    def query(self) -> Mapping[str, Schema]:
+        """The params of its query."""
+        return {name: each for name, each in self._taken().items() if self.method == "GET" or name in _IN_QUERIES}
+
+    @property
+    def body(self) -> Schema | None:
+        """The JSON Schema of its body, None: it has none. Clients that are generated require what has a default."""
+        if self.method in {"GET", "DELETE"} or self.takes_any:
+            return None
+        fields = {name: each for name, each in self._taken().items() if name not in self.query}
+        return _without_defaults(made_of(fields, [name for name in self.does.required if name in fields]))
+
+    @property
+    def may_lack_body(self) -> bool:
+        """Whether an empty body counts as ``{}``: nothing is required."""
+        return self.body is not None and not ValueSchema({**self.body, **self.does.rules})({})
+
+    def answer(self, status: int) -> Schema | None:
+        """The JSON Schema of what it returns with this status; None: it has no body."""
+        previews = status == 200 and len(self.answers) > 1
+        name = self.does.preview if previews else self.does.result
+        return {"$ref": f"#/components/schemas/{name}"} if name else None
+
+    def _taken(self) -> Mapping[str, Schema]:
+        kept = {*self.parts, *self.without}
+        return {name: each for name, each in self.does.params.items() if name not in kept}
+
     def endpoint(self, desk: Desk) -> Callable[[Request], Awaitable[Response]]:
         """Its handler."""
-        checks = None if self.body is None else ValueSchema(self.body)
+        schema, lacks, queried = self.body, self.may_lack_body, self.query
+        checks = None if schema is None else ValueSchema(schema)
 
         async def endpoint(request: Request) -> Response:
             identity = desk.require(request, self.scope) if self.scope else NOBODY
             engine = desk.engine_of(identity)  # before all that says something of the request
-            query = query_of(request, self.query)
+            query = query_of(request, queried)
             with allowing(CHECK_S, partial(_working, request, desk, identity)) as allowance:
-                body = None if checks is None else await self._body(request, checks)
+                body = None if schema is None or checks is None else await _body(request, schema, checks, lacks=lacks)
                 incoming = Incoming(request, desk, identity, engine, query, body)
                 key = request.headers.get("idempotency-key") if self.keyed else None
                 waiting = desk.place(desk.waits, identity) if incoming.wait_s else nullcontext()
@@ -131,7 +169,7 @@ class Operation:
     @property
     def scope(self) -> str:
         """What a token must allow; empty: it needs no identity, because what it gets is signed."""
-        return OPERATIONS[self.name].scope
+        return self.does.scope
 
     @property
     def keyed(self) -> bool:
@@ -155,16 +193,16 @@ class Operation:
             return answer
         return shown_again(answer, await shown(incoming, answer.saga_id))
 
-    async def _body(self, request: Request, checks: ValueSchema) -> Any:
-        if self.may_lack_body and not await request.body():
-            return {}
-        body = await json_of(request)
-        if found := checks(body):
-            path, message = found[0]
-            where = "body" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-            hint = fields_of(self.body or {}, path)
-            raise RequestInvalid(f"the body does not fit: {message}", hint=hint, where=where, status=422)
-        return with_integers(self.body or {}, body)
+
+async def _body(request: Request, schema: Schema, checks: ValueSchema, *, lacks: bool) -> Any:
+    if lacks and not await request.body():
+        return {}
+    body = await json_of(request)
+    if found := checks(body):
+        path, message = found[0]
+        where = "body" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        raise RequestInvalid(f"the body does not fit: {message}", hint=fields_of(schema, path), where=where, status=422)
+    return with_integers(schema, body)
 
 
 @contextmanager
@@ -217,6 +255,13 @@ def with_integers(schema: Schema, value: Any) -> Any:
         known = schema.get("properties", {})
         return {name: with_integers(known[name], part) if name in known else part for name, part in value.items()}
     return value
+
+
+def _without_defaults(schema: Schema) -> Schema:
+    kept = {name: each for name, each in schema.items() if name != "default"}
+    if "properties" in kept:
+        kept["properties"] = {name: _without_defaults(each) for name, each in kept["properties"].items()}
+    return kept
 
 
 def json_response(answer: Answer) -> Response:

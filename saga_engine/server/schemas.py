@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from saga_engine.api.operations import INPUT, STATUS
+from saga_engine.operations.params import ANY_OBJECT, COUNT, ID, PLAN, TEXT, made_of
+from saga_engine.operations.params import STATUS as OF_STATUS
 
 Schema = Mapping[str, Any]
 
-TEXT: Final[Schema] = {"type": "string"}
-NUMBER: Final[Schema] = {"type": "number"}
-COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 TRUTH: Final[Schema] = {"type": "boolean"}
-#: Its fields are not listed; clients that are generated take any.
-ANY_OBJECT: Final[Schema] = {"type": "object", "additionalProperties": True}
-ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
-TAGS: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 64}
-#: Of templates: ``NAME`` or ``NAME@VERSION``.
-REFERENCE: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[1-9][0-9]{0,8})?$"}
-#: What stands in a path.
-PATH_PARTS: Final[Mapping[str, Schema]] = {
-    "saga_id": ID,
-    "reference": REFERENCE,
-    "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$"},
-    "source": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"},
-    "token": {"type": "string", "pattern": "^[A-Za-z0-9._-]+$"},
-    "job_id": {"type": "string", "pattern": "^j[0-9a-f]{15}$"},
-}
-#: The formats of a query.
-WAIT: Final[Schema] = {
-    "type": "number",
-    "minimum": 0,
-    "maximum": 3600,
-    "description": "Wait up to so many seconds until the saga ends or needs an operator.",
-}
-LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
-CURSOR: Final[Schema] = {
-    "type": "string",
-    "pattern": "^[0-9]{1,13}-[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
-    "description": "The cursor of the page before.",
-}
-
-
-def made_of(
-    properties: Mapping[str, Any], required: Sequence[str] = (), *, closed: bool = True, about: str = ""
-) -> Schema:
-    """An object. ``closed``: it has no other fields; what the API gives may get new ones."""
-    found: dict[str, Any] = {"type": "object", "properties": dict(properties)}
-    if required:
-        found["required"] = list(required)
-    if closed:
-        found["additionalProperties"] = False
-    if about:
-        found["description"] = about
-    return found
+STATUS: Final[Schema] = {name: each for name, each in OF_STATUS.items() if name != "description"}
 
 
 def given(**properties: Any) -> Schema:
@@ -83,12 +40,6 @@ def or_null(schema: Schema) -> Schema:
 
 
 STEP_ID: Final[Schema] = {"type": ["string", "integer"], "description": "The id of a step, as in the plan."}
-PLAN: Final[Schema] = {
-    **ANY_OBJECT,
-    "description": "A plan; docs/plan-format.md says what it must have, and `saga schema` prints its JSON Schema.",
-}
-BY_PLAN: Final = {"plan": PLAN, "input": INPUT}
-
 COMPONENTS: Final[Mapping[str, Schema]] = {
     "Problem": made_of(
         {
@@ -330,9 +281,31 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
     "Jobs": given(jobs=listed(ref("Job"))),
     "Started": given(saga_id=ID),
     "StartedAll": given(sagas=listed(ID)),
+    "EventTaken": given(event_id=TEXT, repeated=TRUTH),
+    "Callback": given(url=TEXT, expires_ms=COUNT),
+    "CalledBack": given(saga_id=TEXT, step=TEXT, late_saga=TEXT),
+    "Erased": given(
+        saga_id=TEXT,
+        erased=given(by=TEXT, why=TEXT, at_ms={"type": "integer"}),
+        sagas=told("All that are erased now.", listed(TEXT)),
+        unreached=told("What still holds something of it.", listed(TEXT)),
+    ),
+    "JobPreview": given(
+        verb=TEXT,
+        dry_run=TRUTH,
+        sagas=listed(
+            given(
+                saga_id=TEXT,
+                status=TEXT,
+                refused=or_null(ANY_OBJECT),
+                undoes=COUNT,
+                settles=COUNT,
+                remains=COUNT,
+                answers=listed(given(step_id=STEP_ID, kind=TEXT, then=TEXT)),
+            )
+        ),
+        taken=COUNT,
+        refused=COUNT,
+        more=TRUTH,
+    ),
 }
-
-
-def is_a(name: str, about: str) -> tuple[str, Schema]:
-    """An answer that has the form of a component."""
-    return about, ref(name)

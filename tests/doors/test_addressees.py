@@ -22,7 +22,7 @@ from saga_engine.hooks.config import hooks_from
 from saga_engine.hooks.links import Links
 from saga_engine.hooks.messages import body, title
 from saga_engine.hooks.webhook import payload
-from saga_engine.plan.ask import MAX_TO_CHARS
+from saga_engine.plan.limits import MAX_TO_CHARS
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.server.app import create_app
 from saga_engine.server.settings import ServerSettings

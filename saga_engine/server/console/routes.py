@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from saga_engine.api.holds import concerning, held
 from saga_engine.api.stops import stops
 from saga_engine.errors import SettingInvalid, UndoRefused
-from saga_engine.plan.ask import MAX_TO_CHARS
+from saga_engine.plan.limits import MAX_TO_CHARS
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import acts, views
 from saga_engine.server.console.deciding import cancel_page, sign_in_page, stop_page, undo_page

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
-from saga_engine.api.operations import NOTE, STEPS
 from saga_engine.execution.result import SagaResult, shown
 from saga_engine.server import acts
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Handle, Incoming, Operation
-from saga_engine.server.schemas import ID, PLAN, TEXT, TRUTH, WAIT, Schema, is_a, made_of
 
-_STEP: Final[Schema] = {"type": ["string", "integer"], "description": "The step's id."}
-
-
-_ERASED: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "saga_id": {"type": "string"},
-        "erased": {
-            "type": "object",
-            "properties": {"by": {"type": "string"}, "why": {"type": "string"}, "at_ms": {"type": "integer"}},
-            "required": ["by", "why", "at_ms"],
-        },
-        "sagas": {"type": "array", "items": {"type": "string"}, "description": "All that are erased now."},
-        "unreached": {"type": "array", "items": {"type": "string"}, "description": "What still holds something of it."},
-    },
-    "required": ["saga_id", "erased", "sagas", "unreached"],
-}
+_SHOWN: Final = {202: "The saga, as it is now."}
 
 
 async def _accepted(incoming: Incoming, found: SagaResult) -> Answer:
@@ -110,21 +93,8 @@ async def erase(incoming: Incoming) -> Answer:
     return Answer({"saga_id": incoming.saga_id, "erased": said, **beyond})
 
 
-def _act(  # noqa: PLR0917
-    verb: str,
-    summary: str,
-    about: str,
-    handle: Handle,
-    properties: dict[str, Any],
-    required: tuple[str, ...] = (),
-    **options: Any,
-) -> Operation:
+def _act(verb: str, summary: str, about: str, handle: Handle, answers: Mapping[int, str] = _SHOWN) -> Operation:
     """An operation on one saga."""
-    settings: dict[str, Any] = {
-        "answers": {202: is_a("Saga", "The saga, as it is now.")},
-        "refusals": (404, 409),
-        "query": {"wait": WAIT},
-    }
     return Operation(
         name=f"{verb}Saga",
         method="POST",
@@ -132,9 +102,7 @@ def _act(  # noqa: PLR0917
         summary=summary,
         about=about,
         handle=handle,
-        body=made_of(properties, required),
-        may_lack_body=not required,
-        **settings | options,
+        answers=answers,
     )
 
 
@@ -144,7 +112,6 @@ OPERATIONS: Final = [
         "Cancel a saga and compensate it",
         "Durable when this answers; the saga's owner, or a worker, acts on it. Again, it changes nothing.",
         cancel,
-        {"note": NOTE},
     ),
     _act(
         "resolve",
@@ -154,39 +121,32 @@ OPERATIONS: Final = [
         "the question's `outlooks`: if other effects follow by now, the answer is refused with 409, and the hint has "
         "the new mark. To repeat a call in doubt whose tool honours no key needs it.",
         resolve,
-        {"step_id": _STEP, "decision": TEXT, "output": {}, "note": NOTE, "expect": TEXT},
-        ("step_id", "decision"),
     ),
     _act(
         "amend",
         "Add steps to a running saga",
         "They are checked against the saga as it stands.",
         amend,
-        {"steps": STEPS, "note": NOTE},
-        ("steps",),
     ),
     _act(
         "undo",
         "Undo a saga that has completed",
         "By a saga of its own, which the answer shows; `dry_run` previews it. `accept`: steps without an undo stay.",
         undo,
-        {"accept": TRUTH, "dry_run": TRUTH, "note": NOTE},
-        answers={202: is_a("Saga", "The undo, a saga of its own."), 200: is_a("Undo", "The preview.")},
+        {202: "The undo, a saga of its own.", 200: "The preview."},
     ),
     _act(
         "fork",
         "Run a changed plan; reuse what has not changed",
         "The answer shows the new saga; `dry_run` only previews it.",
         fork,
-        {"plan": PLAN, "run_from": _STEP, "new_id": ID, "dry_run": TRUTH},
-        answers={202: is_a("Saga", "The new saga."), 200: is_a("Fork", "The preview.")},
+        {202: "The new saga.", 200: "The preview."},
     ),
     _act(
         "resume",
         "Queue a saga for a worker now",
         "Workers continue sagas by themselves; this is for one whose cause has just been mended.",
         resume,
-        {},
     ),
     _act(
         "erase",
@@ -195,9 +155,6 @@ OPERATIONS: Final = [
         "first erasure said. Again, it changes nothing. One that has not ended, or is not sealed, is refused with 409, "
         "and so is one of which other sagas hold copies (parent, children, undos, forks), without family.",
         erase,
-        {"why": TEXT, "family": TRUTH},
-        ("why",),
-        query={},
-        answers={200: ("The tombstone, the sagas that are erased, and what could not be reached.", _ERASED)},
+        {200: "The tombstone, the sagas that are erased, and what could not be reached."},
     ),
 ]

@@ -13,20 +13,17 @@ from saga_engine.errors import EventRefused, RequestInvalid, SagaNotFound, Setti
 from saga_engine.execution.incoming import decoded
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import cut
-from saga_engine.plan.wait import MAX_EVENTS
 from saga_engine.ports import Document, DocumentStore
 from saga_engine.ports.machine_clock import machine_clock
 from saga_engine.server import views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import COUNT, TEXT, given, made_of
 from saga_engine.server.settings import Inbound
 from saga_engine.server.signatures import Callbacks, at_path, verified_id
 
 _log = logger_of("saga_engine.server")
 
 _WEEK_S: Final = 7 * 24 * 3600
-_MONTH_S: Final = 31 * 24 * 3600
 _TRIES: Final = 20
 
 
@@ -114,13 +111,6 @@ async def _callbacks(documents: DocumentStore) -> Callbacks:
     raise EventRefused("the key of callbacks cannot be made", hint="try again")
 
 
-_STEP: Final = {"type": ["string", "integer"], "description": "The id of the step that waits."}
-_ENTRY: Final = {
-    "type": "integer",
-    "minimum": 0,
-    "maximum": MAX_EVENTS - 1,
-    "description": "Of a step that waits for several events: for which of them, from 0 in the plan's order.",
-}
 OPERATIONS: Final = [
     Operation(
         name="receiveEvent",
@@ -130,8 +120,8 @@ OPERATIONS: Final = [
         about="For other systems; [server.inbound.NAME] says how its events are signed, named and keyed.",
         handle=receive,
         takes_any=True,
-        answers={202: ("Durable.", given(event_id=TEXT, repeated={"type": "boolean"}))},
-        refusals=(404, 422),
+        answers={202: "Durable."},
+        refusals=(404,),  # an unknown source
     ),
     Operation(
         name="makeCallback",
@@ -140,16 +130,7 @@ OPERATIONS: Final = [
         summary="Make a callback URL for a step that waits for an event",
         about="Who has the URL can send that event, once, until the URL expires, and nothing else.",
         handle=make_callback,
-        body=made_of(
-            {
-                "step_id": _STEP,
-                "entry": _ENTRY,
-                "expires_s": {"type": "number", "exclusiveMinimum": 0, "maximum": _MONTH_S},
-            },
-            ["step_id"],
-        ),
-        answers={201: ("The URL.", given(url=TEXT, expires_ms=COUNT))},
-        refusals=(404,),
+        answers={201: "The URL."},
     ),
     Operation(
         name="callBack",
@@ -158,7 +139,6 @@ OPERATIONS: Final = [
         summary="Send the payload that a wait is for",
         handle=called_back,
         takes_any=True,
-        answers={202: ("Durable.", given(saga_id=TEXT, step=TEXT, late_saga=TEXT))},
-        refusals=(404, 422),
+        answers={202: "Durable."},
     ),
 ]

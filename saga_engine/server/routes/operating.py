@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from saga_engine.api.holds import held, release
-from saga_engine.api.operations import NOTE
 from saga_engine.api.stops import go, stop, stops
 from saga_engine.errors import SettingInvalid
 from saga_engine.execution.stops import scope_of
-from saga_engine.plan.ask import MAX_TO_CHARS
 from saga_engine.server import views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import CURSOR, ID, LIMIT, is_a, made_of
 
 
 async def list_questions(incoming: Incoming) -> Answer:
@@ -84,10 +81,6 @@ async def lift(incoming: Incoming) -> Answer:
     return Answer({"stops": [each._asdict() for each in found]})
 
 
-_SCOPE: Final[dict[str, Any]] = {"tool": {"type": "string", "minLength": 1, "maxLength": 200}, "saga_id": ID}
-_TO: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": MAX_TO_CHARS}
-_RESOURCE: Final[dict[str, Any]] = {"type": "string", "minLength": 1, "maxLength": 1000}
-_ONE_AT_MOST: Final[dict[str, Any]] = {"not": {"required": ["tool", "saga_id"]}}
 OPERATIONS: Final = [
     Operation(
         name="listQuestions",
@@ -96,9 +89,7 @@ OPERATIONS: Final = [
         summary="List the open questions",
         about="Of a page of sagas, the most recently created first; with `to` only what plans ask of that name.",
         handle=list_questions,
-        query={"limit": {**LIMIT, "maximum": 200}, "cursor": CURSOR, "to": _TO},
-        answers={200: is_a("QuestionPage", "Questions.")},
-        refusals=(422,),
+        answers={200: "Questions."},
     ),
     Operation(
         name="showOverview",
@@ -106,7 +97,7 @@ OPERATIONS: Final = [
         path="/v1/overview",
         summary="Sagas by status, the queue, the workers, the stops",
         handle=overview,
-        answers={200: is_a("Overview", "The overview.")},
+        answers={200: "The overview."},
     ),
     Operation(
         name="listTools",
@@ -114,7 +105,7 @@ OPERATIONS: Final = [
         path="/v1/tools",
         summary="List the tools that this server knows",
         handle=list_tools,
-        answers={200: is_a("Tools", "Tools, with counters and breakers of all processes.")},
+        answers={200: "Tools, with counters and breakers of all processes."},
     ),
     Operation(
         name="listStops",
@@ -122,7 +113,7 @@ OPERATIONS: Final = [
         path="/v1/stops",
         summary="List the stops that hold",
         handle=list_stops,
-        answers={200: is_a("Stops", "Stops.")},
+        answers={200: "Stops."},
     ),
     Operation(
         name="listHolds",
@@ -131,7 +122,7 @@ OPERATIONS: Final = [
         summary="List the resources that sagas hold",
         about="By whom, since when, and who waits for them.",
         handle=list_holds,
-        answers={200: is_a("Holds", "Holds, the longest first.")},
+        answers={200: "Holds, the longest first."},
     ),
     Operation(
         name="releaseHold",
@@ -140,10 +131,7 @@ OPERATIONS: Final = [
         summary="Take a resource away from the saga that holds it, or all that a saga holds",
         about="Others may have it at once. The saga goes on; its later undos of tools with `before` look for drift.",
         handle=release_hold,
-        body=made_of({"resource": _RESOURCE, "saga_id": ID}),
-        rules={"oneOf": [{"required": ["resource"]}, {"required": ["saga_id"]}]},
-        answers={200: is_a("Holds", "What was taken away.")},
-        refusals=(422,),
+        answers={200: "What was taken away."},
     ),
     Operation(
         name="stopCalls",
@@ -152,10 +140,7 @@ OPERATIONS: Final = [
         summary="Stop forward calls: all, those of a tool, or those of a saga",
         about="In every process, until it is lifted; undos and probes go on.",
         handle=stop_calls,
-        body=made_of({**_SCOPE, "note": NOTE}),
-        rules=_ONE_AT_MOST,
-        may_lack_body=True,
-        answers={200: is_a("Stops", "The stops that hold now.")},
+        answers={200: "The stops that hold now."},
     ),
     Operation(
         name="liftStop",
@@ -163,9 +148,6 @@ OPERATIONS: Final = [
         path="/v1/go",
         summary="Lift a stop",
         handle=lift,
-        body=made_of(_SCOPE),
-        rules=_ONE_AT_MOST,
-        may_lack_body=True,
-        answers={200: is_a("Stops", "The stops that still hold.")},
+        answers={200: "The stops that still hold."},
     ),
 ]

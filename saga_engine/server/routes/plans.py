@@ -5,12 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from saga_engine.api.operations import INPUT
 from saga_engine.execution.aside import aside
-from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import BY_PLAN, PLAN, TEXT, is_a, made_of
 
 
 async def check(incoming: Incoming) -> Answer:
@@ -43,8 +40,7 @@ OPERATIONS: Final = [
         summary="Check a plan; nothing runs",
         works=True,
         handle=check,
-        body=made_of(BY_PLAN, ["plan"]),
-        answers={200: is_a("Checked", "Its problems; none if it can be submitted.")},
+        answers={200: "Its problems; none if it can be submitted."},
     ),
     Operation(
         name="simulatePlan",
@@ -54,8 +50,7 @@ OPERATIONS: Final = [
         about="No tool is called and nothing is stored.",
         works=True,
         handle=simulate,
-        body=made_of(BY_PLAN, ["plan"]),
-        answers={200: is_a("Rehearsal", "The scenarios.")},
+        answers={200: "The scenarios."},
     ),
     Operation(
         name="makePlan",
@@ -64,16 +59,6 @@ OPERATIONS: Final = [
         summary="Ask the model for a plan for a goal",
         asks=True,
         handle=plan,
-        body=made_of(
-            {
-                "goal": {"type": "string", "minLength": 1, "maxLength": MAX_GOAL_CHARS},
-                "input": INPUT,
-                "answers": {"type": "object", "additionalProperties": TEXT},
-                "revise": PLAN,
-            },
-            ["goal"],
-        ),
-        answers={200: is_a("Planned", "The plan, and how it was made.")},
-        refusals=(501, 502),
+        answers={200: "The plan, and how it was made."},
     ),
 ]

@@ -6,29 +6,12 @@ from typing import Final
 
 from starlette.responses import Response
 
-from saga_engine.api.operations import STATUS
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.execution.result import shown
 from saga_engine.server import acts, views
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import (
-    BY_PLAN,
-    COUNT,
-    CURSOR,
-    ID,
-    LIMIT,
-    REFERENCE,
-    TAGS,
-    TEXT,
-    TRUTH,
-    WAIT,
-    is_a,
-    made_of,
-)
 from saga_engine.server.streams import overview_stream, saga_stream
-
-_HISTORY_MOST: Final = 1000
 
 
 async def submit(incoming: Incoming) -> Answer:
@@ -100,11 +83,7 @@ OPERATIONS: Final = [
             "and the plan name none."
         ),
         handle=submit,
-        query={"wait": WAIT},
-        body=made_of({**BY_PLAN, "template": REFERENCE, "saga_id": ID, "tags": TAGS}),
-        rules={"oneOf": [{"required": ["plan"]}, {"required": ["template"]}]},
-        answers={202: is_a("Saga", "The saga, as it is now.")},
-        refusals=(404, 409, 410),
+        answers={202: "The saga, as it is now."},
     ),
     Operation(
         name="searchSagas",
@@ -113,18 +92,7 @@ OPERATIONS: Final = [
         summary="Find sagas",
         about="The most recently created first; all conditions hold.",
         handle=search,
-        query={
-            "status": STATUS,
-            "name": {"type": "string", "description": "The plan's name."},
-            "tag": {"type": "array", "items": {"type": "string"}},
-            "tool": {"type": "string", "description": "A step calls it."},
-            "asks": {"type": "boolean", "description": "A question is open."},
-            "since_ms": COUNT,
-            "limit": LIMIT,
-            "cursor": CURSOR,
-        },
-        answers={200: is_a("SagaPage", "A page.")},
-        refusals=(422,),
+        answers={200: "A page."},
     ),
     Operation(
         name="showSaga",
@@ -132,9 +100,8 @@ OPERATIONS: Final = [
         path="/v1/sagas/{saga_id}",
         summary="Show a saga",
         handle=show,
-        query={"wait": WAIT, "full": {**TRUTH, "description": "Outputs over 31 KiB whole."}},
-        answers={200: is_a("Saga", "The saga.")},
-        refusals=(404,),
+        without=("step",),
+        answers={200: "The saga."},
     ),
     Operation(
         name="showHistory",
@@ -142,13 +109,7 @@ OPERATIONS: Final = [
         path="/v1/sagas/{saga_id}/history",
         summary="Show records of a saga's journal",
         handle=history,
-        query={
-            "after": {"type": "integer", "minimum": -1, "maximum": 10**9, "description": "Records with a greater seq."},
-            "limit": {**LIMIT, "maximum": _HISTORY_MOST},
-            "full": TRUTH,
-        },
-        answers={200: is_a("History", "Records; `next` is the `after` of the next page.")},
-        refusals=(404,),
+        answers={200: "Records; `next` is the `after` of the next page."},
     ),
     Operation(
         name="streamSaga",
@@ -161,10 +122,9 @@ OPERATIONS: Final = [
             "`stops` has the operators' stops that may hold the saga: at first, and whenever they have changed."
         ),
         handle=stream,
-        query={"after": {"type": "integer", "minimum": -1, "maximum": 10**9}, "stops": TRUTH},
         headers={"Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,10}$"}},
-        answers={200: ("Events.", TEXT)},
-        refusals=(404, 409),
+        answers={200: "Events."},
+        refusals=(409,),  # more follow it than the server lets
         streams=True,
     ),
     Operation(
@@ -174,7 +134,7 @@ OPERATIONS: Final = [
         summary="Follow the overview: server-sent events",
         about="An event `overview` with the body of GET /v1/overview, whenever it changes.",
         handle=streamed_overview,
-        answers={200: ("Events.", TEXT)},
+        answers={200: "Events."},
         streams=True,
     ),
 ]

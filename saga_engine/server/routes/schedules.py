@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from saga_engine.api.operations import INPUT, NOTE
 from saga_engine.errors import RequestInvalid, ScheduleNotFound
 from saga_engine.server.keys import Answer
-from saga_engine.server.operation import Incoming, Operation
-from saga_engine.server.schemas import REFERENCE, TAGS, TEXT, Schema, is_a, made_of
+from saga_engine.server.operation import Handle, Incoming, Operation
 
-_MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
+_SHOWN: Final = {200: "The schedule."}
 
 
 async def list_schedules(incoming: Incoming) -> Answer:
@@ -75,19 +74,15 @@ def _moment(body: dict[str, str], name: str) -> datetime:
         ) from None
 
 
-def _on(verb: str, method: str, summary: str, handle: Any, **options: Any) -> Operation:
+def _on(verb: str, method: str, summary: str, handle: Handle, answers: Mapping[int, str] = _SHOWN) -> Operation:
     """An operation on one schedule."""
-    settings: dict[str, Any] = {
-        "refusals": (404, 422),
-        "answers": {200: is_a("Schedule", "The schedule.")},
-    }
     return Operation(
         name=f"{verb}Schedule",
         method=method,
         path="/v1/schedules/{name}" + (f"/{verb}" if method == "POST" else ""),
         summary=summary,
         handle=handle,
-        **settings | options,
+        answers=answers,
     )
 
 
@@ -98,59 +93,25 @@ OPERATIONS: Final = [
         path="/v1/schedules",
         summary="List schedules",
         handle=list_schedules,
-        answers={200: is_a("Schedules", "All, by name.")},
+        answers={200: "All, by name."},
     ),
     _on("show", "GET", "Show a schedule", show),
-    _on(
-        "put",
-        "PUT",
-        "Create or replace a schedule",
-        put,
-        body=made_of(
-            {
-                "template": REFERENCE,
-                "cron": TEXT,
-                "time_zone": TEXT,
-                "every_s": {"type": "integer", "minimum": 0, "maximum": 10**9},
-                "input": INPUT,
-                "tags": TAGS,
-                "overlap": {"type": "string", "enum": ["skip", "buffer-one", "allow", "cancel"]},
-                "catch_up": {"type": "string", "enum": ["one", "none", "all"]},
-                "pause_after": {"type": "integer", "minimum": 0, "maximum": 1000},
-            },
-            ["template"],
-        ),
-        rules={
-            "oneOf": [
-                {
-                    "required": ["cron"],
-                    "properties": {"cron": {"minLength": 1}, "every_s": {"maximum": 0}},
-                },
-                {
-                    "required": ["every_s"],
-                    "properties": {"cron": {"maxLength": 0}, "every_s": {"minimum": 1}},
-                },
-            ]
-        },
-    ),
-    _on("delete", "DELETE", "Delete a schedule; its sagas go on", delete, answers={204: ("Deleted.", None)}),
-    _on("pause", "POST", "Pause a schedule", pause, body=made_of({"note": NOTE}), may_lack_body=True),
-    _on("resume", "POST", "Resume a schedule from now on", resume, body=made_of({}), may_lack_body=True),
+    _on("put", "PUT", "Create or replace a schedule", put),
+    _on("delete", "DELETE", "Delete a schedule; its sagas go on", delete, answers={204: "Deleted."}),
+    _on("pause", "POST", "Pause a schedule", pause),
+    _on("resume", "POST", "Resume a schedule from now on", resume),
     _on(
         "trigger",
         "POST",
         "Start its saga now",
         trigger,
-        answers={202: is_a("Started", "The saga.")},
-        body=made_of({}),
-        may_lack_body=True,
+        answers={202: "The saga."},
     ),
     _on(
         "backfill",
         "POST",
         "Start the sagas of a span of time that have not happened",
         backfill,
-        body=made_of({"since": _MOMENT, "until": _MOMENT}, ["since", "until"]),
-        answers={202: is_a("StartedAll", "All sagas of that time.")},
+        answers={202: "All sagas of that time."},
     ),
 ]
