@@ -71,7 +71,24 @@ def allocator() -> Path | None:
         return None
     multiarch = sysconfig.get_config_var("MULTIARCH") or f"{platform.machine()}-linux-gnu"
     places = (Path("/usr/lib", multiarch), Path("/usr/lib64"), Path("/usr/lib"), Path("/usr/local/lib"))
-    return next((found for place in places if (found := place / "libjemalloc.so.2").is_file()), None)
+    return next((found for place in places if _is_loadable(found := place / "libjemalloc.so.2")), None)
+
+
+def _is_loadable(library: Path) -> bool:
+    """Whether a library is there, and for this machine: the loader would name any other one in the server's log.
+
+    An ELF file says in its first bytes for what it is made, as the program of this process does.
+    """
+    try:
+        theirs, ours = (_beginning(path) for path in (library, Path("/proc/self/exe")))
+    except OSError:
+        return False
+    return theirs[:6] == ours[:6] and theirs[18:] == ours[18:]
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(20)
 
 
 def preloaded(library: Path | None) -> dict[str, str]:

@@ -121,10 +121,24 @@ async def test_a_server_gets_this_machines_jemalloc_unless_somebody_chose(
         await store.close()
 
 
+@pytest.mark.skipif(platform.system() != "Linux", reason="it is looked for on Linux")
+def test_a_library_that_the_loader_would_refuse_is_none(tmp_path: Path) -> None:
+    """One of another architecture or word size, a text, an empty file, a folder, and one that may not be read."""
+    library = tmp_path / "libjemalloc.so.2"
+    assert not server_binary._is_loadable(library)
+    begins = server_binary._beginning(Path("/proc/self/exe"))
+    library.write_bytes(begins)
+    assert server_binary._is_loadable(library)
+    for other in (begins[:4] + b"\3" + begins[5:], begins[:18] + b"\xff\xff", b"not a library, but a text", b""):
+        library.write_bytes(other)
+        assert not server_binary._is_loadable(library)
+    assert not server_binary._is_loadable(tmp_path)
+
+
 def test_a_machine_without_jemalloc_runs_the_server_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is preloaded then, and elsewhere than on Linux it is not looked for."""
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    monkeypatch.setattr(server_binary, "_is_loadable", lambda _: False)
     assert server_binary.allocator() is None
     server_binary.allocator.cache_clear()
     monkeypatch.undo()
