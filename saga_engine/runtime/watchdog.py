@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +34,12 @@ _EVERY_S: Final = 0.5
 _BLOCKED_S: Final = 1.0
 #: For so long the lease of a blocked loop is renewed; longer only for a call whose own time-out allows it.
 _AT_LEAST_S: Final = 60.0
+#: Advice about a block that no tool and no hook caused.
+_SMALLER: Final = "a plan, a list or a value of this size takes so long: use smaller ones, or a faster machine"
+#: The package, the rooms that call a tool's own code, and who calls tools that a program brings in a form of its own.
+_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_TOOLS: Final = tuple(f"{_PACKAGE}{room}{os.sep}" for room in ("tools", "sources"))
+_CALLERS: Final = (f"{_PACKAGE}guards{os.sep}", f"{_PACKAGE}runtime{os.sep}performer.py")
 
 
 class Culprit(NamedTuple):
@@ -118,25 +126,36 @@ class Watchdog:
 
 
 def what_runs(frame: FrameType | None) -> Culprit:
-    """What the event loop's thread executes: the call of a saga, or a hook, and its place in the code."""
+    """What the event loop's thread executes: the call of a saga, a hook, or the engine; and its place in the code."""
     where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    called = False
     while frame is not None:
         found = foreign_code(frame)
         if found is not None:
             return Culprit(found.text, where, advice=found.advice)
         if frame.f_code is SagaDriver.run.__code__:
             effects = frame.f_locals.get("effects") or [None]
-            return _of(frame.f_locals["self"], effects[0], where)
+            return _of(frame.f_locals["self"], effects[0] if called else None, where)
         if frame.f_code is SagaDriver._perform_apart.__code__:  # noqa: SLF001 - as above
-            return _of(frame.f_locals["self"], frame.f_locals.get("effect"), where)
+            return _of(frame.f_locals["self"], frame.f_locals.get("effect") if called else None, where)
+        called = called or _calls_a_tool(frame)
         frame = frame.f_back
     return Culprit("code", where or "a place that cannot be seen")
+
+
+def _calls_a_tool(frame: FrameType) -> bool:
+    """Whether a tool's code runs in this frame, or is called by it; else the engine itself is at work for the saga."""
+    outer, own = frame.f_back, frame.f_code.co_filename
+    if own.startswith(_TOOLS):
+        return True
+    brought = not own.startswith(_PACKAGE)
+    return brought and outer is not None and outer.f_code.co_filename.startswith(_CALLERS)
 
 
 def _of(driver: SagaDriver, effect: Any, where: str) -> Culprit:
     state = driver.state
     if not isinstance(effect, CallTool | Probe):
-        return Culprit(f"code of saga {state.saga_id}", where)
+        return Culprit(f"the engine's work for saga {state.saga_id}", where, advice=_SMALLER)
     serving = state.serving(effect.step, effect.direction)
     kind = "the probe of tool" if isinstance(effect, Probe) else "tool"
     undo = ", undo" if effect.direction == COMPENSATE else ""

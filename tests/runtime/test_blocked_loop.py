@@ -7,6 +7,8 @@ import time
 import pytest
 
 from saga_engine import Coordinator, Question, RetryPolicy, ToolContext, tool
+from saga_engine.core import machine
+from saga_engine.core.decide import decide
 from saga_engine.policy.rules import Policy, PolicyRequest
 from saga_engine.ports.machine_clock import machine_clock
 from tests.support.servers import until
@@ -121,3 +123,21 @@ async def test_a_hook_that_blocks_is_named(caplog) -> None:
     assert len(blocked) == 3
     assert "make it a plain def" in caplog.text
     assert "where nothing may block" in caplog.text
+
+
+async def test_work_of_the_engine_is_not_blamed_on_the_tool_that_answered_before(caplog, monkeypatch) -> None:
+    """A list of many items, say: whoever reads the log must not look for the fault in their tool."""
+    caplog.set_level(logging.WARNING, "saga_engine")
+    blocked: list[str] = []
+
+    def slowly(*args):
+        if args[0].steps[0].settled and not blocked:
+            block(blocked, caplog, "the event loop is blocked by the engine's work for saga large at ")
+        return decide(*args)
+
+    monkeypatch.setattr(machine, "decide", slowly)
+    async with Coordinator.open("memory://", [bare, back], lease_s=1.0) as coordinator:
+        assert (await coordinator.run(plan("bare", "bare"), saga_id="large")).status == "COMPLETED"
+    assert blocked
+    assert "tool 'bare'" not in caplog.text
+    assert "use smaller ones" in caplog.text
