@@ -224,6 +224,7 @@ ELSEWHERE: Final = (
         "sagas of many thousand steps",
         "not whole_cost and not thousand and not glance and not spans",
     ),
+    Row("runtime/test_growth.py", "sagas of hundreds and thousands of steps"),
     Row("runtime/test_resume_all.py", "hundreds of sagas", "not hundreds"),
     Row("sagas/test_differing.py", _PROCESSES, "not doctor_and_top"),
     Row("sagas/test_hanging.py", _PROCESSES),

@@ -8,6 +8,8 @@ MAX_PLAN_DEPTH = 64
 #: Values of any kind, at any depth. It limits the memory that a plan of the largest size can take.
 MAX_PLAN_NODES = 300_000
 MAX_STEPS = 10_000
+#: Steps of a saga with all that is added to it while it runs, items of lists included; calls of a session.
+MAX_GROWN = 20_000
 #: Steps of a plan's ``finally``, and how long after they have begun one more call may start, in seconds.
 MAX_FINALLY = 20
 FINALLY_S = 3600.0
@@ -21,7 +23,7 @@ MOST_CRASHES = 1_000
 #: How long a call that a guard refuses may wait before its step fails, in seconds: the default of an operator's limit.
 GUARD_WAIT_S = 900.0
 #: Items of the list of one step with 'each', those included that its 'when' leaves out.
-MAX_ITEMS = 1000
+MAX_ITEMS = 10_000
 #: Additions of steps to one saga while it runs.
 MAX_ADDITIONS = 32
 #: How many levels of child sagas a saga may have below it, and how many child sagas in all.

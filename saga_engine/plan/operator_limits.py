@@ -18,9 +18,9 @@ from saga_engine.plan.limits import (
     GUARD_WAIT_S,
     MAX_CALLS,
     MAX_CRASHES,
+    MAX_GROWN,
     MAX_PARALLEL,
     MAX_SECONDS,
-    MAX_STEPS,
     MOST_CRASHES,
 )
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = {
     "max_calls": MAX_CALLS,
-    "max_steps": MAX_STEPS,
+    "max_steps": MAX_GROWN,
     "max_parallel": MAX_PARALLEL,
     "max_crashes": MOST_CRASHES,
 }
@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     deadline_s: float | None = None
     max_calls: int | None = None
-    max_steps: int = MAX_STEPS
+    max_steps: int = MAX_GROWN
     max_parallel: int = MAX_PARALLEL
     max_crashes: int = MAX_CRASHES
     guard_wait_s: float = GUARD_WAIT_S

@@ -120,7 +120,7 @@ def test_a_plan_grows_around_its_items() -> None:
     [
         ({"a": 1}, "$output.step_find.items", "each_failed: 'each' needs a list, and the value is of the type object"),
         (None, "$output.step_find.items", "each_failed: 'each' needs a list, and the value is of the type null"),
-        ([0] * (MAX_ITEMS + 1), "$output.step_find.items", "each_failed: the list has 1001 items, but only 1000"),
+        ([0] * (MAX_ITEMS + 1), "$output.step_find.items", "each_failed: the list has 10001 items, but only 10000"),
         ([], "$output.step_find.others", "each_failed: the binding $output.step_find.others does not match"),
         (
             [{"room": "x"}],

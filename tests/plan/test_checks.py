@@ -179,7 +179,7 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("each-invalid", [{**ANY, "each": "$saga.id"}], "$.steps[0].each"),
     ("each-invalid", [{**ANY, "each": "$orders.items"}], "$.steps[0].each"),
     ("each-invalid", [ANY, {**ANY, "step_id": "e", "each": "{$output.step_1.items}"}], "$.steps[1].each"),
-    ("each-invalid", [{**ANY, "each": {"of": list(range(1001))}}], "$.steps[0].each.of"),
+    ("each-invalid", [{**ANY, "each": {"of": list(range(10_001))}}], "$.steps[0].each.of"),
     ("each-invalid", [{**ANY, "each": {"of": []}, "on_error": "continue"}], "$.steps[0].each"),
     (
         "each-invalid",

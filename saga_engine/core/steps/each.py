@@ -15,7 +15,7 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.language.errors import said
 from saga_engine.plan.compiled import CompiledStep, Item
 from saga_engine.plan.each import WORD, ItemScope
-from saga_engine.plan.limits import MAX_ITEMS, MAX_STEPS
+from saga_engine.plan.limits import MAX_GROWN, MAX_ITEMS
 from saga_engine.plan.schema_types import type_of
 
 KIND: Final = WORD
@@ -45,7 +45,7 @@ def begin(state: State, index: int, now: int) -> r.AnyRecord:
         if truth:
             items.append(value)
     limits = None if state.growth is None else state.growth.limits
-    most = MAX_STEPS if limits is None else limits.max_steps
+    most = MAX_GROWN if limits is None else limits.max_steps
     total = len(state.steps) + len(items)
     if items and total > most:
         return _failed(step, now, said("each_failed.steps", n=total, most=most))
