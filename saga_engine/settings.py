@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.language import LANGUAGES
 
 FILE: Final = "saga.toml"
 #: The file of ``observe = true``.
@@ -53,6 +54,8 @@ class Settings:
     OpenTelemetry spans go, ``http://HOST:4318``; empty: nowhere. ``loop_cpu_s``: how much CPU time the event loop of a
     server or a worker may use in one turn before its process ends; 0 is any. ``observe``: sessions of agents stop
     nothing, and what the engine would have done is written to a file: ``true``, or its path (docs/observe.md).
+    ``language``: that of the command line, and of the messages of hooks that name none, ``en`` or ``zh``; empty: the
+    locale's, and English. (The console follows the browser.)
     """
 
     store: str = "embedded://.saga"
@@ -68,6 +71,7 @@ class Settings:
     otlp: str = ""
     loop_cpu_s: float = 60.0
     observe: bool | str = False
+    language: str = ""
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``, ``[server]``,
@@ -124,6 +128,8 @@ class Settings:
                 raise SettingInvalid(f"{name} must be a text, not {getattr(self, name)!r}")
         if not isinstance(self.observe, bool | str):
             raise SettingInvalid(f"observe must be true, false or the path of a file, not {self.observe!r}")
+        if self.language not in ("", *LANGUAGES):
+            raise SettingInvalid(f"language cannot be {self.language!r}", hint=f"one of: {', '.join(LANGUAGES)}")
         limit = self.queue_limit
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _MOST_QUEUED:
             raise SettingInvalid(f"queue_limit must be a number of sagas from 0 to {_MOST_QUEUED}, not {limit!r}")
@@ -300,7 +306,7 @@ _NAMES: Final = tuple(
 #: The settings that are whole numbers, of which the smallest counts.
 _TIGHTENED: Final = ("queue_limit", "max_output_bytes")
 #: The settings that are texts.
-_TEXTS: Final = ("store", "durability", "runtime", "task_queue", "otlp", "observe")
+_TEXTS: Final = ("store", "durability", "runtime", "task_queue", "otlp", "observe", "language")
 
 
 def _files(start: Path, environ: Mapping[str, str]) -> tuple[SettingsFile | None, SettingsFile | None, bool]:

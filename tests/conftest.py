@@ -82,6 +82,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if stray:
         raise pytest.UsageError(f"the tests would run with the policy and the limits of {stray[0]}: move it away")
     os.environ.pop("SAGA_CONFIG", None)
+    os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks English to it
 
 
 #: Standard error as it is when nothing captures it; a copy, made when the tests begin.

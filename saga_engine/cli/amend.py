@@ -64,9 +64,7 @@ def amend(
     async def post(coordinator: Engine) -> SagaResult:
         return await coordinator.amend(saga_id, added, by=person(by), note=note)
 
-    return answer(
-        saga_id, post, settings_there(runtime, task_queue, store, tools), what="the addition", as_json=as_json
-    )
+    return answer(saga_id, post, settings_there(runtime, task_queue, store, tools), what="addition", as_json=as_json)
 
 
 def read_steps(source: bytes | Path) -> list[dict[str, Any]]:

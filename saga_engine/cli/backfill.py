@@ -41,7 +41,8 @@ def backfill(
       saga schedule backfill renewal-42 --since 2026-03-01
       saga schedule backfill renewal-42 --since 2026-03-01T00:00 --until 2026-03-04 --yes --tools tools.py
     """
-    from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.output import data, document, hint, note
+    from saga_engine.cli.words import counted, say
 
     first, last = _moment(since, "--since"), datetime.now(UTC) if until is None else _moment(until, "--until")
     if last < first:
@@ -52,11 +53,12 @@ def backfill(
         document({"schedule": name, "queued": yes, "ticks": [tick.to_dict() for tick in found]})
         return exit_codes.COMPLETED
     for tick in found:
-        data(f"{tick.saga_id}: {'has happened' if tick.begun else 'queued' if yes else 'has not happened'}")
+        how = "happened" if tick.begun else "queued" if yes else "missed"
+        data(say(f"tick.{how}", saga=tick.saga_id))
     if not found:
-        note("no tick lies in that time")
+        note(say("tick.none"))
     elif left and not yes:
-        note(f"hint: --yes queues {len(left)} saga{'s' if len(left) > 1 else ''}; workers run them")
+        hint(counted("tick.yes", len(left)))
     return exit_codes.COMPLETED
 
 
@@ -67,10 +69,11 @@ def _found(
     from saga_engine.api.coordinator import Coordinator
     from saga_engine.cli.drive import drive
     from saga_engine.cli.options import registry_for, settings_for
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
     from saga_engine.cli.progress import Progress
     from saga_engine.cli.read_only import no_store
     from saga_engine.cli.stored_schedules import no_schedule, read_schedules
+    from saga_engine.cli.words import say
     from saga_engine.errors import PlanInvalid
 
     settings = settings_for(store, tools)
@@ -86,10 +89,10 @@ def _found(
         return list(found)
 
     try:
-        return drive(settings, registry_for(settings), begun, Progress(f"schedule {name}", {}, many=True))
+        return drive(settings, registry_for(settings), begun, Progress(say("title.schedule", name=name), {}, many=True))
     except PlanInvalid:
         if not settings.names_tools:
-            note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
+            hint(say("hint.no-tools"))
         raise
 
 

@@ -14,9 +14,10 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.search_options import Many
+from saga_engine.cli.words import counted, joined, language, say, state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from saga_engine.api import Coordinator
     from saga_engine.batches.batch import Batch, BatchReport, Selected, Verb
@@ -30,7 +31,6 @@ _TEXT_CHARS: Final = 120
 #: From so many sagas on, progress is told.
 _MANY: Final = 20
 _DEFAULT_LIMIT: Final = 1000
-_DOING: Final = {"cancel": "cancel", "resume": "resume", "resolve": "answer"}
 
 
 def one_or_many(saga_id: str | None, many: Many, *, otherwise: str = "") -> bool:
@@ -56,9 +56,7 @@ def in_batch(verb: Verb, many: Many, settings: Settings, *, as_json: bool, **act
     from saga_engine.cli.output import document
 
     if not (many.dry_run or many.yes) and (as_json or not sys.stdin.isatty()):
-        raise typer.BadParameter(
-            "nobody can be asked here: --yes acts without asking, --dry-run shows what would happen", param_hint="--yes"
-        )
+        raise typer.BadParameter(say("batch.no-one"), param_hint="--yes")
     batch = asyncio.run(_selected(verb, many, settings, action))
     if as_json and not many.dry_run and not (batch and batch.taken):
         return _nothing_done(verb, batch)
@@ -109,10 +107,10 @@ def _only_shown(verb: Verb, batch: Batch | None, settings: Settings, *, as_json:
         document(found.to_dict())
     elif found.sagas:
         _show(found)
-        note("nothing was changed")
+        note(say("nothing-changed"))
     else:
-        which = " has an open question and" if verb == "resolve" else ""
-        note(f"nothing to {_DOING[verb]}: no saga in {shown(without_password(settings.store))}{which} fits this search")
+        store = shown(without_password(settings.store))
+        note(say("batch.none-asked" if verb == "resolve" else "batch.none", verb=say(f"do.{verb}"), store=store))
     return exit_codes.COMPLETED if found.taken or not found.sagas else exit_codes.CONFLICT
 
 
@@ -129,57 +127,58 @@ def _nothing_done(verb: Verb, batch: Batch | None) -> int:
 
 def _show(batch: Batch) -> None:
     """The selection: what would happen to each saga, and to all."""
-    from saga_engine.cli.output import data, note, table
+    from saga_engine.cli.output import data, hint, note, table
 
-    rows = [[each.saga_id, each.status, _would(batch, each)] for each in batch.sagas[:_ROWS]]
-    data(table(["SAGA", "STATUS", "THEN"], rows, limit_chars=_TEXT_CHARS))
+    rows = [[each.saga_id, state(each.status), _would(batch, each)] for each in batch.sagas[:_ROWS]]
+    data(table([say(f"title.{each}") for each in ("saga", "status", "then")], rows, limit_chars=_TEXT_CHARS))
     if len(batch.sagas) > _ROWS:
-        note(f"and {len(batch.sagas) - _ROWS} more; --json has them all")
+        note(say("batch.hidden", n=len(batch.sagas) - _ROWS))
     note(_sum(batch))
     if batch.more:
-        note(f"hint: more sagas fit; --limit acts on more than {len(batch.sagas)}")
+        hint(say("batch.limit", n=len(batch.sagas)))
 
 
 def _would(batch: Batch, each: Selected) -> str:
     """What would happen to one saga."""
     if each.refused is not None:
-        return f"stays: {each.refused.message}"
+        return say("batch.stays", why=each.refused.message)
     if batch.verb == "resume":
-        return "continues"
+        return say("batch.continues")
     if batch.verb == "resolve":
-        return "; ".join(f"step {answer['step_id']}: {answer['then'] or batch.decision}" for answer in each.answers)
-    parts = [(each.undoes, "undoes {} step{}"), (each.settles, "settles {} step{} first")]
-    said = [text.format(count, "" if count == 1 else "s") for count, text in parts if count]
-    if each.remains:
-        said.append(f"{each.remains} effect{'' if each.remains == 1 else 's'} remain{'s' if each.remains == 1 else ''}")
-    return ", ".join(said) or "nothing to undo"
+        return say("batch.semicolon").join(_answer_words(answer, batch.decision) for answer in each.answers)
+    parts = [("undoes", each.undoes), ("settles", each.settles), ("remain", each.remains)]
+    return joined(*(counted(f"batch.{key}", n) for key, n in parts if n)) or say("batch.nothing-to-undo")
+
+
+def _answer_words(answer: Mapping[str, Any], decision: str) -> str:
+    from saga_engine.core.outlooks import then_words
+
+    then = then_words(answer["follows"], language()) if answer["follows"] else answer["then"] or decision
+    return say("batch.answer", step=answer["step_id"], then=then)
 
 
 def _sum(batch: Batch) -> str:
     taken = batch.taken
-    said = [f"{_DOING[batch.verb]}: {_sagas(len(taken))}"]
+    said = [counted("batch.sagas", len(taken), verb=say(f"do.{batch.verb}"))]
     if batch.verb == "cancel":
-        said.append(f"{sum(each.undoes for each in taken)} steps undone")
+        said.append(say("batch.undone", n=sum(each.undoes for each in taken)))
         if remains := sum(each.remains for each in taken):
-            said.append(f"{remains} effects remain")
+            said.append(say("batch.effects", n=remains))
     if batch.verb == "resolve":
-        said.append(f"{sum(len(each.answers) for each in taken)} questions, '{batch.decision}'")
+        said.append(say("batch.questions", n=sum(len(each.answers) for each in taken), decision=batch.decision))
     if left := len(batch.sagas) - len(taken):
-        said.append(f"{left} {'stays as it is' if left == 1 else 'stay as they are'}")
-    return "; ".join(said)
+        said.append(counted("batch.left", left))
+    return say("batch.semicolon").join(said)
 
 
 def _agreed(batch: Batch) -> bool:
     from saga_engine.cli.output import note
 
-    if typer.confirm(f"{_DOING[batch.verb]} {_sagas(len(batch.taken))}?", default=False, err=True):
+    sure = counted("batch.sure", len(batch.taken), verb=say(f"do.{batch.verb}"))
+    if typer.confirm(sure, default=False, err=True):
         return True
-    note("nothing was changed")
+    note(say("nothing-changed"))
     return False
-
-
-def _sagas(count: int) -> str:
-    return f"{count} saga{'' if count == 1 else 's'}"
 
 
 # --- acting and reporting ------------------------------------------------------------------------------------------
@@ -200,7 +199,7 @@ def _acted(batch: Batch, settings: Settings) -> BatchReport:
     return drive(settings, registry_for(settings), work, progress, observed=False)
 
 
-def _told(total: int, say: Callable[[str], None]) -> Callable[[str, SagaResult | SagaError], None]:
+def _told(total: int, tell: Callable[[str], None]) -> Callable[[str, SagaResult | SagaError], None]:
     """Says how far it is, some twenty times in all; of few sagas nothing."""
     step, done = max(total // 20, 1), 0
 
@@ -208,29 +207,29 @@ def _told(total: int, say: Callable[[str], None]) -> Callable[[str, SagaResult |
         nonlocal done
         done += 1
         if total >= _MANY and (done % step == 0 or done == total):
-            say(f"{done} of {total}")
+            tell(say("batch.progress", n=done, of=total))
 
     return told
 
 
 def _tell(report: BatchReport, settings: Settings) -> None:
     from saga_engine.cli.hints import command_line
-    from saga_engine.cli.output import data, note, shown, table
+    from saga_engine.cli.output import data, hint, note, shown, table
 
     recorded = _recorded(report, settings)
     statuses = Counter(found.status for saga_id, found in report.done.items() if saga_id not in recorded)
-    rows = [[status, count] for status, count in sorted(statuses.items())]
-    rows += [["recorded", len(recorded)]] if recorded else []
-    rows += [["not changed", len(report.failed)]] if report.failed else []
-    data(table(["NOW", "SAGAS"], rows))
+    rows = [[state(status), count] for status, count in sorted(statuses.items())]
+    rows += [[say("batch.recorded"), len(recorded)]] if recorded else []
+    rows += [[say("batch.unchanged"), len(report.failed)]] if report.failed else []
+    data(table([say("title.now"), say("title.sagas")], rows))
     for saga_id, error in list(report.failed.items())[:_ROWS]:
-        note(f"saga {shown(saga_id)}: {shown(error.message)} [{error.code}]")
+        note(f"{say('of-saga', saga=shown(saga_id), text=shown(error.message))} [{error.code}]")
     if recorded:
-        note(f"hint: workers act on it; without one: {command_line('resume --all', settings, tools=True)}")
+        hint(say("batch.act", line=command_line("resume --all", settings, tools=True)))
     if any(status == "ESCALATED" for status in statuses):
-        note(f"hint: the open questions, and the commands that answer them: {command_line('inbox', settings)}")
+        hint(say("list.asked", line=command_line("inbox", settings)))
     if report.more:
-        note("hint: more sagas fit the search; the same command again acts on the next ones")
+        hint(say("batch.again"))
 
 
 def _recorded(report: BatchReport, settings: Settings) -> set[str]:

@@ -66,4 +66,4 @@ def cancel(
         said = {"by": person(by), "note": note}
         return in_batch("cancel", many, settings, as_json=as_json, **said)
     assert saga_id is not None
-    return answer(saga_id, post, settings, what="the cancel", as_json=as_json)
+    return answer(saga_id, post, settings, what="cancel", as_json=as_json)

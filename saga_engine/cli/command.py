@@ -12,6 +12,7 @@ from typing import Any, Final
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.words import choose, say
 
 #: Commands whose exit code tells how a saga ended, also where its report could not be written.
 _OF_A_SAGA: Final = frozenset({"submit", "resume", "cancel", "resolve", "undo", "amend", "fork", "show"})
@@ -27,6 +28,7 @@ def command(body: Callable[..., int]) -> Callable[..., None]:
     @functools.wraps(body)
     def run(*args: Any, **options: Any) -> None:
         as_json = bool(options.get("as_json"))
+        choose("en" if as_json else "")  # a program reads it
         try:
             code = _with_whole_id(body, args, options)
         except KeyboardInterrupt:
@@ -67,7 +69,7 @@ def _with_whole_id(body: Callable[..., int], args: tuple[Any, ...], options: dic
 
 def report(error: Exception, *, as_json: bool, debug: bool) -> int:
     """Print an error; returns the exit code. Typer's own errors (usage) are raised again."""
-    from saga_engine.cli.output import document, note, print_error, shown
+    from saga_engine.cli import output
     from saga_engine.errors import SagaError
 
     if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message"):
@@ -77,18 +79,17 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
         import traceback
 
         for line in "".join(traceback.format_exception(error)).rstrip().splitlines():
-            note(shown(line))
+            output.note(output.shown(line))
     if isinstance(error, SagaError):
-        print_error(error, as_json=as_json)
+        output.print_error(error, as_json=as_json)
         return exit_codes.of_error(error)
     message = f"{type(error).__name__}: {error}"
-    hint = "this is a defect in saga or in a tool's module; --debug shows the traceback"
     if as_json:
-        document({"error": {"code": "unexpected", "message": message, "hint": hint}})
+        output.document({"error": {"code": "unexpected", "message": message, "hint": say("error.defect")}})
     else:
-        note(f"error: {shown(message)}")
+        output.note(say("error.plain", message=output.shown(message)))
         if not debug:
-            note(f"hint: {hint}")
+            output.hint(say("error.defect"))
     return exit_codes.ERROR
 
 
@@ -97,7 +98,7 @@ def _interrupted(*, as_json: bool) -> int:
     from saga_engine.cli.output import print_error
     from saga_engine.errors import Interrupted
 
-    print_error(Interrupted("interrupted; nothing was begun"), as_json=as_json)
+    print_error(Interrupted(say("interrupted")), as_json=as_json)
     return exit_codes.INTERRUPTED
 
 

@@ -504,7 +504,7 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
         return None
     base, source = settings.origin("escalation")
     try:
-        told = hooks_from(settings.escalation, source=source, base=base)
+        told = hooks_from(settings.escalation, source=source, base=base, language=settings.language)
     except SagaError as error:
         findings.append(_of(error, "escalation"))
         return None

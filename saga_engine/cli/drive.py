@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saga_engine.cli import exit_codes
 from saga_engine.cli.hints import go_on_line, resume_line, show_line
 from saga_engine.cli.loop_watch import watched
-from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
+from saga_engine.cli.output import data, document, hint, note, shown, stdout_kept_clean
+from saga_engine.cli.words import say
 from saga_engine.errors import Interrupted, LeaseHeld, SagaError
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def configured(settings: Settings) -> dict[str, Any]:
         from saga_engine.hooks.config import hooks_from
 
         base, source = settings.origin("escalation")
-        found["on_escalation"] = hooks_from(settings.escalation, source=source, base=base)
+        found["on_escalation"] = hooks_from(settings.escalation, source=source, base=base, language=settings.language)
     if settings.planner or os.environ.get("SAGA_MODEL"):
         from saga_engine.planner.settings import planner_settings
 
@@ -226,12 +227,12 @@ async def _drive(
         try:
             return await job
         except asyncio.CancelledError:
-            raise Interrupted("interrupted before the store was reached; nothing was begun") from None
+            raise Interrupted(say("interrupted.early")) from None
         except SagaError as error:
             if not stopped.done() or isinstance(error, Interrupted):
                 raise
             progress.say(shown(str(error)))
-            raise Interrupted("interrupted", **error.context) from error
+            raise Interrupted(say("interrupted.word"), **error.context) from error
 
 
 def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Settings) -> None:
@@ -244,11 +245,7 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
             # At once, without waiting even for threads that still run a tool. The journal has their intents.
             os._exit(exit_codes.INTERRUPTED)
         stopped.set_result(None)
-        progress.say(
-            "stopping: the saga continues, because its workers run it (again to end at once)"
-            if settings.runtime
-            else "stopping: nothing new starts; calls in flight are awaited and journalled (again to end at once)"
-        )
+        progress.say(say("stopping.there" if settings.runtime else "stopping"))
 
     on_stop_signals(on_signal)
 
@@ -270,7 +267,7 @@ def stands(error: Interrupted, settings: Settings, *, session: bool = False, sag
     """
     if error.context.get("goes_on"):
         return Interrupted(
-            f"saga {saga_id} continues: its workers run it",
+            say("interrupted.there", saga=saga_id),
             hint=go_on_line(saga_id, settings),
             saga_id=saga_id,
         )
@@ -278,7 +275,7 @@ def stands(error: Interrupted, settings: Settings, *, session: bool = False, sag
     if not saga_id:
         return error
     return Interrupted(
-        f"interrupted; everything that saga {saga_id} did is journalled",
+        say("interrupted.here", saga=saga_id),
         hint=go_on_line(saga_id, settings, session=session),
         saga_id=saga_id,
     )
@@ -308,10 +305,10 @@ def finish(
         unread = found.unread and not found.elsewhere
         data("\n".join(summary_lines(body, settings, unread=unread)))
         if found.elsewhere and not left:
-            note("hint: another live process runs this saga; to see its state: " + show_line(saga_id, settings))
+            hint(say("hint.elsewhere", line=show_line(saga_id, settings)))
         elif unread and not left:
             go_on = resume_line(saga_id, settings, session="session" in body)
-            note(f"hint: it is recorded; a worker acts on it, or: {go_on}")
+            hint(say("hint.recorded", line=go_on))
         if has_traceback(body):
-            note(f"hint: a tool raised an unforeseen exception; where: {show_line(saga_id, settings)} --debug")
+            hint(say("debug.there", line=show_line(saga_id, settings)))
     return found.exit_code if code is None else code

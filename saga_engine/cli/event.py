@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from saga_engine.runtime.events import EventReceipt
     from saga_engine.settings import Settings
 
-_WORDS = {
-    "kept": "kept: nothing waits for it yet",
-    "held": "held for the step that waits for it; its saga decides about it when it runs next",
-    "taken": "taken by the step that waited for it",
-    "refused": "refused by the step that waits: it does not fit",
-    "late": "too late: the step that waited for it waits no more",
-    "handled": "handled: it came too late, and on_late of the step that waited has a saga of its own",
-}
-
 
 def event(
     name: Annotated[str, argument("sendEvent", "name", metavar="NAME")],
@@ -53,17 +44,19 @@ def event(
     from saga_engine.cli import exit_codes
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document, shown
+    from saga_engine.cli.words import say
 
     settings = settings_for(store)
     receipt = asyncio.run(_sent(settings, name, key, _payload(payload), event_id))
     if as_json:
         document(receipt._asdict())
     else:
-        step = f": step {shown(receipt.step)} of saga {shown(receipt.saga_id)}" if receipt.saga_id else ""
-        again = " (it had arrived before)" if receipt.repeated else ""
-        data(f"event {shown(receipt.event_id)} {_WORDS[receipt.disposition]}{step}{again}")
+        step = say("event.step", step=shown(receipt.step), saga=shown(receipt.saga_id)) if receipt.saga_id else ""
+        again = say("event.again") if receipt.repeated else ""
+        what = say("event.too-late" if receipt.disposition == "late" else f"event.{receipt.disposition}")
+        data(say("event.sent", event=shown(receipt.event_id), what=what, step=step, again=again))
         if receipt.late_saga:
-            data(f"saga {shown(receipt.late_saga)} handles it (on_late); a worker with the tool runs it")
+            data(say("event.late", saga=shown(receipt.late_saga)))
     handled = receipt.disposition not in ("late", "refused") or receipt.late_saga
     return exit_codes.COMPLETED if handled else exit_codes.CONFLICT
 
@@ -89,6 +82,7 @@ def events(
     from saga_engine.cli.output import data, document, note, shown
     from saga_engine.cli.read_only import nothing_stored
     from saga_engine.cli.times import local
+    from saga_engine.cli.words import say
 
     settings = settings_for(store)
     found = [] if nothing_stored(settings) else asyncio.run(_listed(settings, name, key, limit))
@@ -96,11 +90,12 @@ def events(
         document({"events": [_as_json(each) for each in found]})
         return exit_codes.COMPLETED
     for each in found:
-        step = f"  {shown(each.waiter.saga_id)} step {shown(each.waiter.step)}" if each.waiter else ""
+        waiter = each.waiter
+        step = say("events.step", saga=shown(waiter.saga_id), step=shown(waiter.step)) if waiter else ""
         channel = f"{shown(each.channel.name)} {shown(each.channel.key)}"
         data(f"{local(each.at_ms)}  {each.disposition:7}  {channel}  {shown(each.id)}{step}")
     if not found:
-        note("no events: none arrived in the last seven days that fits; `saga event NAME KEY` sends one")
+        note(say("events.none"))
     return exit_codes.COMPLETED
 
 

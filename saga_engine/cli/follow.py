@@ -28,12 +28,13 @@ async def _looked(settings: Settings, saga_id: str) -> None:
 async def _follow(coordinator: Engine, saga_id: str) -> None:
     from saga_engine.cli.history import Rows
     from saga_engine.cli.output import note, shown
+    from saga_engine.cli.words import say
 
     rows = Rows()
     length = len(await coordinator.history(saga_id)) - 1
     async for record in coordinator.follow(saga_id):
         ((seq, at, kind, step, details),) = rows.of([record])
-        about = f" step {step}" if step else ""
+        about = say("follow.step", step=step) if step else ""
         note(shown(f"{seq:>4}  {at}  {kind}{about}  {details}".rstrip(), 300))
         if record["seq"] < length:
             continue  # earlier records are printed as they were, also if the saga waited then

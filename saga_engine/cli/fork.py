@@ -107,8 +107,9 @@ def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json
 def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
     from saga_engine.cli.drive import drive, driven, finish, stands
     from saga_engine.cli.hints import rerun_line
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
     from saga_engine.cli.render_fork import ForkProgress
+    from saga_engine.cli.words import say
     from saga_engine.errors import Interrupted, LeaseHeld
     from saga_engine.execution.result import SagaResult
 
@@ -141,7 +142,7 @@ def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json:
     waits = progress.session and _waits_for_agent(found)
     code = finish(found, settings, as_json=as_json, full=full, code=exit_codes.COMPLETED if waits else None)
     if waits and not found.outcome.body["questions"]:
-        note(f"hint: it reuses nothing; {rerun_line(found.outcome.saga_id)}")
+        hint(say("reuses-nothing", line=rerun_line(found.outcome.saga_id)))
     return code
 
 

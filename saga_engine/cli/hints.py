@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli.output import shown
+from saga_engine.cli.words import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,21 +27,21 @@ def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> s
 
 def rerun_line(saga_id: str) -> str:
     """How a session continues."""
-    return f"run its agent again with the id {saga_id}"
+    return say("go-on.rerun", saga=saga_id)
 
 
 def go_on_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:
     """How to continue a saga that a command has left: workers run it, or the next command does."""
     if settings.runtime:
-        return f"follow it with: {show_line(saga_id, settings)}"
-    return f"resume with: {resume_line(saga_id, settings, session=session)}"
+        return say("go-on.follow", line=show_line(saga_id, settings))
+    return say("go-on.resume", line=resume_line(saga_id, settings, session=session))
 
 
 def queued_line(saga_id: str, settings: Settings) -> str:
     """Which processes run a saga that was left to workers."""
     if settings.runtime:
-        return f"workers of the task queue {settings.task_queue!r} run it"
-    return f"it is queued for `saga worker`; to run it here: {resume_line(saga_id, settings)}"
+        return say("go-on.queue", queue=repr(settings.task_queue))
+    return say("go-on.queued", line=resume_line(saga_id, settings))
 
 
 def next_line(body: Mapping[str, Any], settings: Settings, *, elsewhere: bool, unread: bool) -> str:
@@ -52,16 +53,15 @@ def next_line(body: Mapping[str, Any], settings: Settings, *, elsewhere: bool, u
     if body["ended_ms"] or (body["questions"] and not unread):
         return ""
     if settings.runtime:
-        return f"{queued_line(saga_id, settings)}; follow it with: {follow_line(saga_id, settings)}"
+        return say("go-on.both", queued=queued_line(saga_id, settings), line=follow_line(saga_id, settings))
     resume = resume_line(saga_id, settings, session=session)
     if elsewhere:
-        return f"a process owns this saga; follow it with: {follow_line(saga_id, settings)}; if it has died: {resume}"
+        return say("go-on.elsewhere", follow=follow_line(saga_id, settings), resume=resume)
     if unread:
-        return f"a message to this saga is recorded and not yet read: a worker reads it, or: {resume}"
+        return say("go-on.unread", resume=resume)
     if waits := _only_waits(body):
         return _waiting_line(saga_id, waits, resume, settings)
-    who = "" if session else "a worker runs it, or: "
-    return f"no process owns this saga; {who}{resume}"
+    return say("go-on.session" if session else "go-on.none", resume=resume)
 
 
 def _only_waits(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -75,7 +75,7 @@ def _only_waits(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _waiting_line(saga_id: str, waits: list[Mapping[str, Any]], resume: str, settings: Settings) -> str:
     """How a saga continues that waits for time or for events: nobody has to resume it before."""
     cancel = command_line(f"cancel {saga_id}", settings)
-    return f"{_send_line(waits, settings)}; then a worker continues it, or: {resume}; to give it up: {cancel}"
+    return say("go-on.waits", send=_send_line(waits, settings), resume=resume, cancel=cancel)
 
 
 def awaited_line(body: Mapping[str, Any], settings: Settings) -> str:
@@ -84,7 +84,7 @@ def awaited_line(body: Mapping[str, Any], settings: Settings) -> str:
     if not waits or body["questions"]:
         return ""
     cancel = command_line(f"cancel {body['saga_id']}", settings)
-    return f"{_send_line(waits, settings)}; this command continues then; to give it up: {cancel}"
+    return say("go-on.here", send=_send_line(waits, settings), cancel=cancel)
 
 
 def _send_line(waits: list[Mapping[str, Any]], settings: Settings) -> str:
@@ -101,11 +101,12 @@ def _send_line(waits: list[Mapping[str, Any]], settings: Settings) -> str:
         for each in events[:3]
     ]
     if commands:
-        return f"send what it waits for: {', or: '.join(commands)}"
+        return say("send", lines=say("send.or").join(commands))
     children = [str(wait["about"]["saga"]) for wait in waits if wait["on"] == "child"]
     if children:
-        return f"it waits for the end of: {', '.join(show_line(shown(child), settings) for child in children[:3])}"
-    return "it waits for its time"
+        lines = ", ".join(show_line(shown(child), settings) for child in children[:3])
+        return say("send.child", lines=lines)
+    return say("send.time")
 
 
 def follow_line(saga_id: str, settings: Settings) -> str:

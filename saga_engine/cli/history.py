@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
+from saga_engine.cli.words import say
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
@@ -53,7 +54,7 @@ def told(saga_id: str, records: list[dict[str, Any]], *, full: bool, as_json: bo
         document({"saga_id": saga_id, "records": records})
     else:
         rows = Rows(sys.maxsize if full else _VALUE_CHARS).of(records)
-        titles = ["SEQ", "TIME", "RECORD", "STEP", "DETAILS"]
+        titles = [say(f"title.{each}") for each in ("seq", "time", "record", "step", "details")]
         if not fits(titles, rows, limit_chars=_CELL_CHARS):
             from saga_engine.cli import times
 
@@ -88,7 +89,7 @@ class Rows:
             self._calls[step] = f" {call.get('number', 0) + 1}/{call['of']}"
         if record.get("direction") != "compensate":
             return step
-        return f"{step} undo{self._calls.get(step, '')}"
+        return say("history.undo", step=step, call=self._calls.get(step, ""))
 
 
 def _row(record: dict[str, Any], step: str, limit_chars: int) -> list[Any]:

@@ -43,7 +43,8 @@ def inbox(
     import asyncio
 
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import data, document, note, shown
+    from saga_engine.cli.output import data, document, hint, note, shown
+    from saga_engine.cli.words import say
     from saga_engine.core.question_view import addressed
 
     settings = settings_for(store)
@@ -56,10 +57,10 @@ def inbox(
         if questions:
             data("\n".join(_lines(questions, settings)))
         else:
-            note("no open questions" if to is None else f"no open questions to {shown(to)}")
+            note(say("inbox.none") if to is None else say("inbox.none-to", to=shown(to)))
         _tell_unreadable(unreadable)
         if has_more:
-            note(f"hint: more sagas have questions; --limit examines more than {limit}")
+            hint(say("inbox.more", n=limit))
     return exit_codes.ERROR if unreadable else exit_codes.COMPLETED
 
 
@@ -184,7 +185,9 @@ def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
 
 
 def _lines(questions: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
-    lines = [f"{len(questions)} question{'s' if len(questions) != 1 else ''}"]
+    from saga_engine.cli.words import counted
+
+    lines = [counted("inbox.count", len(questions))]
     for question in questions:
         lines += ["", *_entry(question, settings)]
     return lines
@@ -195,14 +198,14 @@ def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
     from saga_engine.cli.hints import resume_line
     from saga_engine.cli.output import shown
     from saga_engine.cli.render import question_lines
+    from saga_engine.cli.words import say, state
 
-    head = f"saga {shown(question['saga_id'])}: {question['status']}"
+    head = say("saga.status", saga=shown(question["saga_id"]), status=state(question["status"]))
     if question["goal"]:
         head += f" · {shown(question['goal'], _TEXT_CHARS)}"
-    lines = [head, f"asked {times.local(question['asked_ms'])}"]
+    lines = [head, say("inbox.asked", when=times.local(question["asked_ms"]))]
     if question["waiting_messages"]:
-        line = resume_line(question["saga_id"], settings)
-        lines.append(f"an answer or a cancel is recorded and waits to be read: a worker reads it, or: {line}")
+        lines.append(say("inbox.unread", line=resume_line(question["saga_id"], settings)))
     more = [
         *_probe_lines(question["probe"]),
         *_planner_lines(question["planner"], question["kind"]),
@@ -213,51 +216,56 @@ def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
 
 
 def _probe_lines(probe: Mapping[str, Any] | None) -> list[str]:
-    from saga_engine.cli.output import shown
+    from saga_engine.cli.words import counted
 
-    if probe is None:
-        return []
-    tries = f"{probe['tries']} times" if probe["tries"] > 1 else "once"
-    error = probe["error"]
-    said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
-    return [f"  probed {tries} without an answer: {said}"]
+    return [] if probe is None else [counted("inbox.probed", probe["tries"], error=_error_words(probe["error"]))]
+
+
+def _error_words(error: Mapping[str, Any]) -> str:
+    from saga_engine.cli.output import shown
+    from saga_engine.cli.words import say, told
+
+    return say("colon").join((shown(error["error_code"], 100), shown(told(error), _TEXT_CHARS)))
 
 
 def _planner_lines(advice: Mapping[str, Any] | None, kind: str) -> list[str]:
     from saga_engine.cli.output import shown
+    from saga_engine.cli.words import say
 
     if advice is None:
         return []
-    model = f"the model {shown(advice['model'], 200)}" if advice["model"] else "a model"
+    model = say("inbox.model", model=shown(advice["model"], 200)) if advice["model"] else say("inbox.a-model")
     if advice["error"] is not None:
-        error = advice["error"]
-        said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
-        return [f"  {model} found no steps that compensate for it: {said}"]
+        return [say("inbox.found-none", model=model, error=_error_words(advice["error"]))]
     if kind == "compensation":
-        return [f"  proposed by {model} ({shown(advice['prompt'], 100)})"]
-    return [f"  {model} proposed steps that compensate for it; they were denied, or failed"]
+        return [say("inbox.proposed", model=model, prompt=shown(advice["prompt"], 100))]
+    return [say("inbox.denied", model=model)]
 
 
 def _standing_lines(standing: Sequence[Mapping[str, Any]]) -> list[str]:
     from saga_engine.cli.output import shown
+    from saga_engine.cli.words import say
 
     if not standing:
-        return ["  remaining effects: none"]
-    lines = ["  remaining effects:"]
+        return [say("inbox.standing.none")]
+    lines = [say("inbox.standing")]
     for each in standing[:_MAX_STANDING]:
-        line = f"    step {shown(each['step_id'])} {shown(each['name'])} ({shown(each['tool'])}) {each['how']}"
+        said = {name: shown(each[f"{name}_id" if name == "step" else name]) for name in ("step", "name", "tool")}
+        said["how"] = say(f"how.{each['how']}")
         if each["output"] is not None:
             text = json.dumps(each["output"], ensure_ascii=False, separators=(",", ":"))
-            line += f": {shown(text, _OUTPUT_CHARS)}"
-        lines.append(line)
+            lines.append(say("inbox.effect-output", **said, output=shown(text, _OUTPUT_CHARS)))
+        else:
+            lines.append(say("inbox.effect", **said))
     if len(standing) > _MAX_STANDING:
-        lines.append(f"    and {len(standing) - _MAX_STANDING} more; --json has them all")
+        lines.append(say("inbox.more-effects", n=len(standing) - _MAX_STANDING))
     return lines
 
 
 def _tell_unreadable(unreadable: Sequence[Mapping[str, Any]]) -> None:
     from saga_engine.cli.output import note, paint, shown
+    from saga_engine.cli.words import say
 
     for each in unreadable:
-        note(f"{paint('error', 'error')}: saga {shown(each['saga_id'])} has an open question and cannot be read")
+        note(say("inbox.unreadable", error=paint("error", say("error.word")), saga=shown(each["saga_id"])))
         note(f"  {shown(each['error']['message'])}")

@@ -15,6 +15,7 @@ from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 from saga_engine.cli.search_options import AsksOption, NameOption, SinceOption, TagsOption, ToolOption
 from saga_engine.cli.stop import bodies, stops_in, tell_stops
 from saga_engine.cli.times import age_ms, local
+from saga_engine.cli.words import counted, named, say, state, told
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -66,14 +67,14 @@ def list_sagas(
       saga list --tag customer:42 --tool pay_card --since 7d
     """
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
     from saga_engine.errors import SettingInvalid
     from saga_engine.execution.search import query_of
 
     settings = settings_for(store)
     chosen = None if status is None else status.value
     if settings.runtime:
-        note(f"hint: these are the sagas of {settings.store}; those of {settings.runtime} are in Temporal's own lists")
+        hint(say("list.there", store=settings.store, runtime=settings.runtime))
     now_ms = time.time() * 1000
     if name is not None or tags or tool is not None or asks or since is not None or cursor is not None:
         if newer is not None or older is not None:
@@ -89,24 +90,24 @@ def list_sagas(
     wanted = limit + 1 if most is None else _MAX_LISTED
     found, stops = _heads(settings, chosen, wanted)
     heads = [head for head in found if least <= head.changed_ms and (most is None or head.changed_ms <= most)]
-    which = "" if status is None else f" with status {status.value}"
-    age = "" if newer is None and older is None else " of that age"
+    which = "" if status is None else say("list.with", status=status.value)
+    age = "" if newer is None and older is None else say("list.of-age")
     more = len(heads) > limit
     _tell(heads[:limit], stops, settings, now_ms, {"has_more": more}, f"{which}{age}", as_json=as_json)
     if more and not as_json:
-        note(f"hint: there are more; --limit shows more than {limit}")
+        hint(say("list.more", n=limit))
     return exit_codes.COMPLETED
 
 
 def _tell_page(settings: Settings, query: Query, cursor: str | None, now_ms: float, *, as_json: bool) -> int:
     """Print a page of a search."""
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
 
     page, stops = _searched(settings, query, cursor)
     more = {"has_more": page.cursor is not None, "cursor": page.cursor}
-    _tell(page.sagas, stops, settings, now_ms, more, " that match", as_json=as_json)
+    _tell(page.sagas, stops, settings, now_ms, more, say("list.matching"), as_json=as_json)
     if page.cursor is not None and not as_json:
-        note(f"hint: there may be more; the same command with --cursor {page.cursor} continues")
+        hint(say("list.next", cursor=page.cursor))
     return exit_codes.COMPLETED
 
 
@@ -120,7 +121,7 @@ def _tell(  # noqa: PLR0917
     *,
     as_json: bool,
 ) -> None:
-    from saga_engine.cli.output import data, document, note, shown
+    from saga_engine.cli.output import data, document, hint, note, shown
     from saga_engine.stores.remote import without_password
 
     if as_json:
@@ -129,9 +130,9 @@ def _tell(  # noqa: PLR0917
     elif heads:
         data(_table(heads, now_ms))
         for line in _next(heads, settings):
-            note(f"hint: {line}")
+            hint(line)
     else:
-        note(f"there are no sagas{which} in {shown(without_password(settings.store))}")
+        note(say("list.none", which=which, store=shown(without_password(settings.store))))
     if not as_json:
         tell_stops(stops)
 
@@ -141,10 +142,9 @@ def _next(heads: Sequence[Head], settings: Settings) -> Iterator[str]:
     from saga_engine.cli.hints import command_line
 
     if any(_asks(head, _summary(head)) for head in heads):
-        yield f"the open questions, and the commands that answer them: {command_line('inbox', settings)}"
+        yield say("list.asked", line=command_line("inbox", settings))
     if any(_unowned(head) for head in heads):
-        resume = command_line("resume --all", settings, tools=True)
-        yield f"no process owns some sagas: they wait for a worker or a timer, a session for its agent; or: {resume}"
+        yield say("list.unowned", line=command_line("resume --all", settings, tools=True))
 
 
 def _asks(head: Head, summary: dict[str, Any]) -> bool:
@@ -212,13 +212,14 @@ def _table(heads: Sequence[Head], now_ms: float) -> str:
         rows.append(
             [
                 head.saga_id,
-                head.status,
+                state(head.status),
                 times.ago(head.changed_ms, now_ms),
                 _steps(head, summary),
                 _about(head, summary),
             ]
         )
-    return table(["SAGA", "STATUS", "CHANGED", "STEPS", "ABOUT"], rows, limit_chars=128)
+    titles = [say(f"title.{each}") for each in ("saga", "status", "changed", "steps", "about")]
+    return table(titles, rows, limit_chars=128)
 
 
 def _steps(head: Head, summary: dict[str, Any]) -> str:
@@ -235,26 +236,27 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
     parts = []
     if head.messages:
         # A live owner reads its messages by itself.
-        what = "" if head.owner_ttl_ms > 0 else ": resume it"
-        parts.append(f"{head.messages} message{'s' if head.messages != 1 else ''} waiting{what}")
+        what = "" if head.owner_ttl_ms > 0 else say("list.resume")
+        parts.append(counted("list.messages", head.messages) + what)
     questions = summary.get("questions")
     if head.status == SagaStatus.ESCALATED.value and isinstance(questions, list):
         parts += [
-            f"step {question.get('step_id')}: {question.get('kind')}{_whom(question)}?"
+            say("list.question", step=question.get("step_id"), kind=question.get("kind"), whom=_whom(question))
             for question in questions
             if isinstance(question, dict)
         ]
     if _unowned(head):
         wakes_ms = summary.get("wakes_ms")
-        waits = "waits" if wakes_ms is None else f"waits until {local(wakes_ms)}"
-        parts.append(waits if "waits" in summary else "no owner")
+        waits = say("list.waits") if wakes_ms is None else say("list.waits-until", when=local(wakes_ms))
+        parts.append(waits if "waits" in summary else say("list.no-owner"))
     if summary.get("clean") is False:
-        parts.append("not clean")
+        parts.append(say("not-clean"))
     if summary.get("verified") is True:
-        parts.append("every undo verified")
+        parts.append(say("list.verified"))
     error = summary.get("error")
     if isinstance(error, dict) and not questions:
-        parts.append(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)))
+        code = named("reason", str(error["code"])) if error.get("code") else ""
+        parts.append(": ".join(each for each in (code, told(error)) if each))
     if summary.get("goal") or summary.get("name"):
         parts.append(str(summary.get("goal") or summary["name"]))
     tags = summary.get("tags")

@@ -57,10 +57,12 @@ class Logging:
 
     def choose(self, level: int = logging.WARNING, *, as_json: bool = False, dated: bool = False) -> None:
         """Set the options until the end of this command."""
-        from saga_engine.cli import output
+        from saga_engine.cli import output, words
 
         self.level, self.as_json, self.dated = level, as_json, dated
         output.note_form(_note_line if as_json else _dated_line if dated else None)
+        if as_json:
+            words.choose("en")  # a program reads it
 
 
 CHOSEN: Final = Logging()

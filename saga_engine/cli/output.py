@@ -16,6 +16,9 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from unicodedata import combining, east_asian_width
 
+from saga_engine.cli.words import code_of, language, say
+from saga_engine.language import LANGUAGES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -89,6 +92,11 @@ def note(text: str) -> None:
     stderr_line(text if _NOTE_FORM[0] is None else _NOTE_FORM[0](text))
 
 
+def hint(text: str) -> None:
+    """Print what the user may do next. ``text`` is our own, or was made safe."""
+    note(say("hint", text=text))
+
+
 def note_form(form: Callable[[str], str] | None) -> None:
     """Set how ``note`` writes from now on: the text unchanged, or in the form of a log."""
     _NOTE_FORM[0] = form
@@ -125,7 +133,7 @@ def _write(stream: TextIO | None, text: str) -> None:
             return  # there is no other place to say it
         if not _LOST:
             _LOST.append(error.strerror or str(error))
-            note(f"error: standard output cannot be written: {_LOST[0]}")
+            note(say("error.stdout", why=_LOST[0]))
         if stream is not None:  # what it still holds would fail again when Python flushes it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -134,8 +142,8 @@ def paint(word: str, text: str | None = None, stream: TextIO | None = None) -> s
     """``text`` in the colour of a status, on a terminal with colours."""
     text = word if text is None else text
     stream = sys.stdout if stream is None else stream
-    colour = _COLOURS.get(word)
-    if colour is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+    colour = _COLOURS.get(code_of(word)) if stream.isatty() else None
+    if colour is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{colour}m{text}\x1b[0m"
 
@@ -240,14 +248,15 @@ def _line(plain: list[str], painted: list[str], widths: list[int]) -> str:
 def problems_table(problems: Sequence[Problem], stream: TextIO | None = None) -> str:
     """The problems of a plan: one row each, and lines if the rows are too wide for the terminal."""
     rows = [[problem.code, problem.path, problem.message, problem.hint] for problem in problems]
-    titles = ["CODE", "PATH", "MESSAGE", "HINT"]
+    titles = [say(f"title.{each}") for each in ("code", "path", "message", "hint")]
     if fits(titles, rows, limit_chars=300, stream=stream):
         return table(titles, rows, limit_chars=300, stream=stream)
     lines = []
     for problem in problems:
-        lines.append(f"{shown(problem.path, 300)}: {shown(problem.message, 300)} [{shown(problem.code)}]")
+        message = shown(problem.message, 300)
+        lines.append(say("problem", path=shown(problem.path, 300), message=message, code=shown(problem.code)))
         if problem.hint:
-            lines.append(f"  hint: {shown(problem.hint, 300)}")
+            lines.append(f"  {say('hint', text=shown(problem.hint, 300))}")
     return "\n".join(lines)
 
 
@@ -260,14 +269,24 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
     message = error.message
     if problems:  # the first is printed with the others
         only = problems[0]
-        place = f" at {only.path}" if only.path.startswith("$") else f" ({only.path})"
-        place = "" if only.path in ("", "$") else place
-        message = f"{only.message}{place}" if len(problems) == 1 else f"the plan has {len(problems)} problems"
-    note(f"{paint('error', 'error', sys.stderr)}: {shown(message)} [{error.code}]")
+        key = "error.at" if only.path.startswith("$") else "error.in"
+        place = "" if only.path in ("", "$") else say(key, path=only.path)
+        message = f"{only.message}{place}" if len(problems) == 1 else say("error.problems", n=len(problems))
+    said = shown(f"{_meaning(error.code)}{message}")
+    note(say("error", error=paint("error", say("error.word"), sys.stderr), message=said, code=error.code))
     if len(problems) > 1:
         note(problems_table(problems, sys.stderr))
     elif error.hint:
-        note(f"hint: {shown(error.hint)}")
+        hint(shown(error.hint))
+
+
+def _meaning(code: str) -> str:
+    """What errors of a kind mean, in words before the message of one; nothing in English, which that is."""
+    if language() == LANGUAGES[0]:
+        return ""
+    from saga_engine.language.refusals import REFUSALS
+
+    return REFUSALS[code][LANGUAGES.index(language())] if code in REFUSALS else ""
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saga_engine.cli.output import shown
+from saga_engine.cli.words import more, named, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,14 +26,14 @@ def difference_words(difference: Difference, found: Mapping[str, Governed]) -> I
     """Which processes differ from those of the first group, and in what; a sentence for each other group."""
     (_, usual), *others = difference.groups
     for _, owners in others:
-        verb = "differs" if len(owners) == 1 else "differ"
-        yield f"the {difference.part} of {_named(owners, found)} {verb} from that of {_named(usual, found)}"
+        key = "differ" if len(owners) == 1 else "differ.many"
+        part = named("differing", difference.part)
+        yield say(key, part=part, others=_named(owners, found), usual=_named(usual, found))
 
 
 def _named(owners: Sequence[str], found: Mapping[str, Governed]) -> str:
     def words(owner: str) -> str:
         files = ", ".join(shown(path, 200) for path in found[owner].files)
-        return f"{process_words(owner)} ({files or 'no file'})"
+        return process_words(owner) + say("because", why=files or say("differ.no-file"))
 
-    more = f" and {len(owners) - _MOST_NAMED} more" if len(owners) > _MOST_NAMED else ""
-    return "; ".join(words(owner) for owner in owners[:_MOST_NAMED]) + more
+    return "; ".join(words(owner) for owner in owners[:_MOST_NAMED]) + more(len(owners) - _MOST_NAMED)

@@ -21,6 +21,7 @@ from saga_engine.cli.logs import CHOSEN, reported
 from saga_engine.cli.output import note, shown
 from saga_engine.cli.owners import process_words
 from saga_engine.cli.render import awaited_events, known_by
+from saga_engine.cli.words import counted, joined, more, named, say, state, told
 from saga_engine.core.session_records import FORKED
 
 if TYPE_CHECKING:
@@ -38,31 +39,15 @@ _REFRESH_S: Final = 0.1
 _NAME_CHARS: Final = 40
 _NOTE_CHARS: Final = 80
 
-#: The state that a record gives its step, forward and backward; other records concern the saga.
-_STATES: Final = {
-    "StepIntended": ("running", "undoing"),
-    "StepQueued": ("waits for its turn", "undo waits for its turn"),
-    "StepBegun": ("running", "undoing"),
-    "StepSucceeded": ("done", "undone"),
-    "StepWaiting": ("waits", "waits"),
-    "EventArrived": ("waits for others", "waits"),
-    "ChildEnded": ("its child has ended", "the undo of its child has ended"),
-    "StepSkipped": ("skipped", "skipped"),
-    "OutputChecked": ("output checked", "output checked"),
-    "EffectReused": ("reused", "reused"),
-    "StepRetryScheduled": ("waits to retry", "waits to retry"),
-    "StepFailed": ("not done", "undo failed"),
-    "StepBlocked": ("blocked", "undo blocked"),
-    "FallbackChosen": ("uses a fallback", "uses a fallback"),
-    "StepDeferred": ("deferred", "deferred"),
-    "StepInDoubt": ("in doubt", "undo in doubt"),
-    "ProbeIntended": ("probing", "probing"),
-    "ProbeFailed": ("still in doubt", "still in doubt"),
-    "StepEscalated": ("waits for an operator", "undo waits for an operator"),
-    "QuestionResolved": ("resolved", "resolved"),
-    "ApprovalExpired": ("denied", "undo denied"),
-    "StepUnsettled": ("stays in doubt", "stays in doubt"),
-}
+#: The records that give their step another state, forward and backward; other records concern the saga.
+_STATES: Final = frozenset(
+    {
+        *("StepIntended", "StepQueued", "StepBegun", "StepSucceeded", "StepWaiting", "EventArrived", "ChildEnded"),
+        *("StepSkipped", "OutputChecked", "EffectReused", "StepRetryScheduled", "StepFailed", "StepBlocked"),
+        *("FallbackChosen", "StepDeferred", "StepInDoubt", "ProbeIntended", "ProbeFailed", "StepEscalated"),
+        *("QuestionResolved", "ApprovalExpired", "StepUnsettled"),
+    }
+)
 _ENDED: Final = frozenset(
     {
         *("StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"),
@@ -85,6 +70,13 @@ _STYLES: Final = {
     "StepUnsettled": "magenta",
 }
 _MAX_NAMED: Final = 10
+#: Records about the saga as a whole that need no value to be told.
+_ABOUT_ITSELF: Final = frozenset(
+    {
+        *("DeadlinePassed", "CallLimitReached", "CompensationRefused", "AlertFailed"),
+        *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaWaived"),
+    }
+)
 
 
 class _Row:
@@ -138,7 +130,7 @@ class Progress:
     @classmethod
     def of_plan(cls, saga_id: str, plan: Plan) -> Progress:
         """Progress of a saga that is submitted here."""
-        made = cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps}, saga_id=saga_id)
+        made = cls(say("saga", saga=saga_id), {step.key: step.title for step in plan.steps}, saga_id=saga_id)
         made._names |= {step.key: step.title for step in plan.finally_}
         return made
 
@@ -159,7 +151,7 @@ class Progress:
     @classmethod
     def of_many(cls) -> Progress:
         """Progress of many sagas at once: only exceptional events."""
-        return cls("all sagas", {}, many=True)
+        return cls(say("title.all-sagas"), {}, many=True)
 
     # --- records -------------------------------------------------------------------------------------------------
 
@@ -181,11 +173,11 @@ class Progress:
             return
         words = _saga_words(kind, record) if kind not in _STATES else ""
         if not words:
-            row = _Row(f"step {shown(record.step, 64)}")
-            row.state = _STATES[kind][getattr(record, "direction", "forward") != "forward"]
+            row = _Row(say("row.step", step=shown(record.step, 64)))
+            row.state = _state_words(kind, backward=getattr(record, "direction", "forward") != "forward")
             row.note = _remark(kind, record)
             words = _plain(row)
-        self._print(f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}")
+        self._print(say("at.saga", time=times.clock(record.at), saga=shown(saga_id), text=words))
 
     def _step(self, saga_id: str, kind: str, record: Any) -> None:
         if self._many and kind in _ROUTINE:
@@ -197,14 +189,14 @@ class Progress:
         if row is None:
             row = self._active[place] = _Row(self._label(record.step, backward=backward))
         row.kind = kind
-        row.state = _STATES[kind][backward]
+        row.state = _state_words(kind, backward=backward)
         row.note = _remark(kind, record)
         call = getattr(record, "call", None) if kind == "StepIntended" else None
         if call is not None:
             if row.call is None or call.number != row.call.number:
                 self._calls[place] = 0
             row.call = call
-            row.label = f"{self._label(record.step, backward=True)}, call {call.number + 1} of {call.of}"
+            row.label = say("row.call", label=self._label(record.step, backward=True), n=call.number + 1, of=call.of)
         if kind == "StepIntended":
             self._calls[place] = row.attempt = self._calls.get(place, 0) + 1
             row.since_ms = record.at
@@ -242,8 +234,8 @@ class Progress:
             if kind == "StepSucceeded" and count % every == 0:
                 note(f"{times.clock(at_ms)}  {self._counts()}")
             return
-        prefix = f"saga {shown(saga_id)}: " if self._many else ""
-        note(f"{times.clock(at_ms)}  {prefix}{_plain(row)}")
+        text = say("of-saga", saga=shown(saga_id), text=_plain(row)) if self._many else _plain(row)
+        note(f"{times.clock(at_ms)}  {text}")
 
     def _saga(self, saga_id: str, kind: str, record: Any) -> None:
         words = _saga_words(kind, record)
@@ -252,7 +244,7 @@ class Progress:
             self._learn(kind, record)
         if kind == "FinallyStarted":
             self._ending.add(saga_id)
-        self._print(f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}")
+        self._print(say("at.saga", time=times.clock(record.at), saga=shown(saga_id), text=words))
 
     def _print(self, line: str) -> None:
         if self._live is not None:
@@ -276,17 +268,17 @@ class Progress:
     def _label(self, step: str, *, backward: bool) -> str:
         name = self._names.get(step, "")
         about = f" {shown(name, _NAME_CHARS)}" if name and name != step else ""
-        return f"{'undo' if backward else 'step'} {shown(step)}{about}"
+        return say("row.undo-step" if backward else "row.step", step=shown(step)) + about
 
     def _elapsed(self) -> str:
         return times.duration((time.monotonic() - self._begun_s) * 1000)
 
     def _counts(self) -> str:
-        total = f" of {self._total}" if self._total else ""
-        undone = f", {self._undone} undone" if self._undone else ""
+        done = say("counts.of" if self._total else "counts", done=self._done, of=self._total)
+        undone = say("counts.undone", n=self._undone) if self._undone else ""
         pending = self._total - self._done - len(self._active) - len(self._stuck)
-        left = f", {pending} pending" if pending > 0 and not self._undone else ""
-        return f"{self._done}{total} done{undone}, {len(self._active)} under way{left}"
+        left = say("counts.pending", n=pending) if pending > 0 and not self._undone else ""
+        return joined(done, undone, say("counts.active", n=len(self._active)), left)
 
     # --- lines ---------------------------------------------------------------------------------------------------
 
@@ -300,16 +292,14 @@ class Progress:
 
     def waiting_for_owner(self, saga_id: str, owner: str, seconds: float) -> None:
         """Note that a resume has to wait for another owner's lease to end."""
-        self.say(
-            f"saga {shown(saga_id)} is owned by {process_words(owner)}; waiting up to {times.duration(seconds * 1000)} "
-            "for its lease to end"
-        )
+        span = times.duration(seconds * 1000)
+        self.say(say("owned", saga=shown(saga_id), owner=process_words(owner), span=span))
 
     def no_worker(self, saga_id: str) -> None:
         """Note that no worker of another runtime answers for a saga. It is printed once."""
         if saga_id not in self._silent:
             self._silent.add(saga_id)
-            self.say(f"no worker answers for saga {shown(saga_id)}: it waits for one (saga worker --runtime …)")
+            self.say(say("no-worker", saga=shown(saga_id)))
 
     @contextmanager
     def reported_logs(self) -> Iterator[None]:
@@ -362,7 +352,7 @@ class Progress:
         ended = list(self._ended)[-(room - len(active)) :]
         lines = [
             Text(
-                f"{shown(self._title)}: {self._counts()}; {self._elapsed()}",
+                say("times", times=say("row", label=shown(self._title), text=self._counts()), standing=self._elapsed()),
                 style="bold",
                 no_wrap=True,
                 overflow="ellipsis",
@@ -370,18 +360,27 @@ class Progress:
         ]
         for row in ended + active:
             style = _STYLES.get(row.kind, "" if row.kind != "StepIntended" else "cyan")
-            since = f", {times.duration((time.monotonic() - row.begun_s) * 1000)}" if row.kind == "StepIntended" else ""
-            lines.append(Text("  " + _plain(row) + since, style=style, no_wrap=True, overflow="ellipsis"))
+            begun = row.kind == "StepIntended"
+            since = times.duration((time.monotonic() - row.begun_s) * 1000) if begun else ""
+            lines.append(Text("  " + joined(_plain(row), since), style=style, no_wrap=True, overflow="ellipsis"))
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
 def _plain(row: _Row) -> str:
     parts = [row.state]
     if row.attempt > 1:
-        parts.append(f"attempt {row.attempt}")
+        parts.append(say("row.attempt", n=row.attempt))
     if row.took and row.took != "-":
         parts.append(row.took)
-    return f"{row.label}: {', '.join(parts)}{f' ({row.note})' if row.note else ''}"
+    return say("row.note" if row.note else "row", label=row.label, text=joined(*parts), note=row.note)
+
+
+def _state_words(kind: str, *, backward: bool) -> str:
+    return say(f"{'undo' if backward else 'run'}.{kind}")
+
+
+def _by(who: str | None) -> str:
+    return say("by", who=shown(who, 40)) if who else ""
 
 
 def _was_called(kind: str, record: Any) -> bool:
@@ -403,42 +402,54 @@ def _one_happened(kind: str, record: Any) -> bool:
 def _remark(kind: str, record: Any) -> str:
     """An additional remark about a step."""
     if kind == "QuestionResolved":
-        return f"{shown(record.decision, 30)}{f' by {shown(record.by, 40)}' if record.by else ''}"
+        return shown(record.decision, 30) + _by(record.by)
     if kind == "StepEscalated":
-        return shown(record.kind, _NOTE_CHARS) + (f", rule {shown(record.rule, 40)}" if record.rule else "")
+        return joined(shown(record.kind, _NOTE_CHARS), say("rule", rule=shown(record.rule, 40)) if record.rule else "")
     if kind == "StepSucceeded" and record.via != "call":
         return known_by(record.via, record.source, record.age_ms)
     if kind == "StepWaiting" and record.on == "child":
-        return f"for saga {shown(record.about['saga'], _NOTE_CHARS)}"
+        return say("for-saga", saga=shown(record.about["saga"], _NOTE_CHARS))
     if kind == "ChildEnded":
-        left = f", left in place: {shown(', '.join(record.left), _NOTE_CHARS)}" if record.left else ""
-        why = "" if record.error is None else f" ({shown(record.error.message, _NOTE_CHARS)})"
-        return f"saga {shown(record.saga, _NOTE_CHARS)}: {record.status or 'could not begin'}{left or why}"
+        left = say("child-left", effects=shown(", ".join(record.left), _NOTE_CHARS)) if record.left else ""
+        how = state(record.status) if record.status else say("child-no")
+        return say("of-saga", saga=shown(record.saga, _NOTE_CHARS), text=how) + (left or _because(record.error))
     if kind == "StepSkipped":
         return shown(record.why, _NOTE_CHARS)
     if kind == "StepWaiting":
         return _awaited(record)
     if kind == "EventArrived":
-        return f"event {record.entry + 1} came: {shown(record.source, 40)}"
+        return say("event-came", n=record.entry + 1, source=shown(record.source, 40))
     if kind == "EffectReused":
-        return f"the effect of {shown(record.source, _NOTE_CHARS)}"
+        return say("effect-of", source=shown(record.source, _NOTE_CHARS))
     if kind == "ApprovalExpired":
-        return "no answer in time"
+        return say("no-answer")
     error = getattr(record, "error", None)
     if error is None:
         return ""
-    which = f"fallback {record.fallback}; " if kind == "FallbackChosen" else ""
-    rule = f"rule {shown(record.rule, 40)}; " if kind == "StepBlocked" and record.rule else ""
+    which = say("fallback.then", n=record.fallback) if kind == "FallbackChosen" else ""
+    rule = say("rule.then", rule=shown(record.rule, 40)) if kind == "StepBlocked" and record.rule else ""
     delay = getattr(record, "delay_ms", 0)
-    wait = f"; next attempt in {times.duration(delay)}" if delay else ""
-    return f"{which}{rule}{shown(error.error_code, 40)}: {shown(error.message, _NOTE_CHARS)}{wait}"
+    wait = say("next-attempt", span=times.duration(delay)) if delay else ""
+    return f"{which}{rule}{_error_words(error)}{wait}"
+
+
+def _message(error: Any) -> str:
+    return shown(told({"error_code": error.error_code, "message": error.message}), _NOTE_CHARS)
+
+
+def _error_words(error: Any) -> str:
+    return say("said", code=shown(error.error_code, 40), message=_message(error))
+
+
+def _because(error: Any) -> str:
+    return "" if error is None else say("because", why=_message(error))
 
 
 def _awaited(record: Any) -> str:
     """What a step waits for, and until when."""
     what = awaited_events(record.about) if record.on == "event" else ""
-    until = "" if record.due_ms is None else f"until {times.local(record.due_ms)}"
-    return ", ".join(part for part in (what, until) if part)
+    until = "" if record.due_ms is None else say("until", when=times.local(record.due_ms))
+    return joined(what, until)
 
 
 def _keyed(steps: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -450,8 +461,8 @@ def _keyed(steps: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _named(steps: Any) -> str:
     keys = [key for key, _ in _keyed(steps)]
-    more = f" and {len(keys) - _MAX_NAMED} more" if len(keys) > _MAX_NAMED else ""
-    return f"step{'' if len(keys) == 1 else 's'} {', '.join(shown(key, 64) for key in keys[:_MAX_NAMED])}{more}"
+    listed = ", ".join(shown(key, 64) for key in keys[:_MAX_NAMED]) + more(len(keys) - _MAX_NAMED)
+    return counted("steps", len(keys), steps=listed)
 
 
 def _planner_words(kind: str, record: Any) -> str:
@@ -459,74 +470,60 @@ def _planner_words(kind: str, record: Any) -> str:
     step = shown(record.step, 64)
     if kind == "PlannerAsked":
         if record.purpose == "replan":
-            return f"asking the planner to replace step {step}"
-        return f"asking the planner how to compensate for step {step}"
+            return say("replan", step=step)
+        return say("ask-compensation", step=step)
     if kind == "PlannerGaveUp":
-        said = f"{shown(record.error.error_code, 40)}: {shown(record.error.message, _NOTE_CHARS)}"
+        said = _error_words(record.error)
         if record.delay_ms:
-            again = times.duration(record.delay_ms)
-            return f"the planner cannot be reached for step {step} ({said}): asks again in {again}"
-        return f"the planner found nothing for step {step} ({said})"
-    what = "compensates" if record.auto else "proposes to compensate"
-    return f"the planner {what} for step {step} with {_named(record.steps)}"
+            return say("planner-away", step=step, error=said, span=times.duration(record.delay_ms))
+        return say("planner-none", step=step, error=said)
+    return say("planner-does" if record.auto else "planner-proposes", step=step, steps=_named(record.steps))
 
 
 def _session_words(kind: str, record: Any) -> str:
     """An action of an agent without a plan."""
     if kind == "CallAdded":
-        return f"the agent calls {shown(record.tool or record.builtin, 80)} as step {shown(record.step, 64)}"
+        return say("agent-calls", tool=shown(record.tool or record.builtin, 80), step=shown(record.step, 64))
     if kind == "PartialCompensationRequested":
-        return f"the agent returns to a savepoint: undoing {_named([{'step_id': step} for step in record.steps])}"
+        return say("agent-returns", steps=_named([{"step_id": step} for step in record.steps]))
     if kind == "SessionKept":
         if record.question == FORKED:
-            return "it waits for its agent"
-        why = f" ({shown(record.error.message, _NOTE_CHARS)})" if record.error else ""
-        return f"the agent failed{why}: the session stays open"
-    return f"the agent closed the session{f' ({shown(record.reason, 40)})' if record.reason else ''}"
+            return say("agent-awaited")
+        return say("agent-failed", why=_because(record.error))
+    return say("agent-closed", why=say("because", why=shown(record.reason, 40)) if record.reason else "")
 
 
 def _saga_words(kind: str, record: Any) -> str:
     """A record about the saga as a whole, as text."""
     if kind == "CompensationStarted":
-        return f"compensating ({shown(record.reason, 40)})"
+        return say("compensating", reason=named("reason", shown(record.reason, 40)))
     if kind == "CompensationRequested":
-        return f"step {shown(record.step, 64)} is in doubt: the saga is compensated, because its undo settles the doubt"
+        return say("settled-by-undo", step=shown(record.step, 64))
     if kind == "SagaResumed":
-        return "resumed from its journal"
+        return say("resumed")
     if kind == "UndoRequested":
-        return f"undo requested{f' by {shown(record.by, 40)}' if record.by else ''}"
+        return say("undo-asked", by=_by(record.by))
     if kind == "CancelRequested":
-        return f"cancel requested{f' by {shown(record.by, 40)}' if record.by else ''}"
+        return say("cancel-asked", by=_by(record.by))
     if kind in ("PlannerAsked", "PlannerGaveUp", "CompensationProposed"):
         return _planner_words(kind, record)
     if kind in ("CallAdded", "PartialCompensationRequested", "SessionClosed", "SessionKept"):
         return _session_words(kind, record)
     if kind == "QuestionResolved":
-        by = f" by {shown(record.by, 40)}" if record.by else ""
-        return f"the session whose agent failed: {shown(record.decision, 40)}{by}"
+        return say("session-answered", decision=shown(record.decision, 40), by=_by(record.by))
     if kind == "EffectTransferred":
         steps = _named([{"step_id": step} for step in record.steps])
-        return f"the effects of {steps} are transferred to saga {shown(record.to, 128)}"
+        return say("transferred", steps=steps, saga=shown(record.to, 128))
     if kind == "EachExpanded":
-        count = len(record.items)
-        return f"step {shown(record.step, 64)} has a list of {count} item{'' if count == 1 else 's'}"
+        return counted("expanded", len(record.items), step=shown(record.step, 64))
     if kind == "StepsAdded":
-        by = f" by {shown(record.by, 40)}" if record.by else ""
         gone = _named([{"step_id": key} for key in record.dropped])
-        dropped = f"; {gone} will not run" if record.dropped else ""
-        why = "".join(f"; {shown(key, 64)}: {shown(reason, _NOTE_CHARS)}" for key, reason in record.reasons.items())
-        return f"{_named(record.steps)} added{by}{dropped}{why}"
+        dropped = say("added.dropped", steps=gone) if record.dropped else ""
+        reasons = {shown(key, 64): shown(reason, _NOTE_CHARS) for key, reason in record.reasons.items()}
+        why = "".join(say("added.why", step=key, why=reason) for key, reason in reasons.items())
+        return say("added", steps=_named(record.steps), by=_by(record.by), dropped=dropped, why=why)
     if kind == "FinallyStarted":
-        return f"its end is certain, {shown(record.end, 40)}: the steps of 'finally' run"
+        return say("finally", end=state(shown(record.end, 40)))
     if kind == "MessageRefused":
-        return f"a message was refused: {shown(record.reason, 200)}"
-    return {
-        "DeadlinePassed": "the deadline has passed",
-        "CallLimitReached": "the limit of tool calls is reached",
-        "CompensationRefused": "not compensated: the saga has passed its pivot",
-        "AlertFailed": "the operators could not be notified",
-        "SagaCompleted": "completed",
-        "SagaCompensated": "compensated",
-        "SagaEscalated": "waits for an operator",
-        "SagaWaived": "waived: effects remain, which an operator accepted or which cannot be undone",
-    }.get(kind, kind)
+        return say("message-refused", why=shown(record.reason, 200))
+    return say(f"saga.{kind}") if kind in _ABOUT_ITSELF else kind

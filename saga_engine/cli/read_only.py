@@ -135,7 +135,8 @@ async def looking_at_all(settings: Settings, tools: ToolRegistry | None = None) 
 
 def _tell(settings: Settings, patience_s: float) -> None:
     from saga_engine.cli.output import note, shown
+    from saga_engine.cli.words import say
     from saga_engine.stores.remote import without_password
 
     where = shown(without_password(settings.store))
-    note(f"the store {where} does not answer yet; trying for up to {patience_s:g} s (patience_s)")
+    note(say("silent-store", store=where, n=f"{patience_s:g}"))

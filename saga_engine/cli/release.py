@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from saga_engine.settings import Settings
 
 _MOST_WAITING = 3
-_CONSEQUENCES = (
-    "then others may change it at once. The saga goes on, and takes it again at its next call, if it is free. Its "
-    "later undos of tools with `before` are checked for drift; all others overwrite what others have written."
-)
 
 
 def release(
@@ -56,6 +52,7 @@ def release(
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document, note
     from saga_engine.cli.read_only import writing_to
+    from saga_engine.cli.words import say
 
     settings = settings_for(store)
     found = asyncio.run(_listed(settings))
@@ -63,16 +60,16 @@ def release(
         if as_json:
             document({"holds": bodies(found)})
         else:
-            data("\n".join(line(each) for each in found) or "no saga holds anything")
+            data("\n".join(line(each) for each in found) or say("held.none"))
         return exit_codes.COMPLETED
     chosen = [each for each in found if each.resource == what or each.is_of(what)]
     if chosen and not yes:
         tell_holds(chosen)
-        note(_CONSEQUENCES)
+        note(say("held.consequences"))
         if not sys.stdin.isatty():
-            raise typer.BadParameter("nobody can be asked here: --yes does it without asking", param_hint="--yes")
-        if not typer.confirm("take it away?", default=False, err=True):
-            note("nothing was changed")
+            raise typer.BadParameter(say("held.no-one"), param_hint="--yes")
+        if not typer.confirm(say("held.ask"), default=False, err=True):
+            note(say("nothing-changed"))
             return exit_codes.COMPLETED
 
     async def work() -> list[Held]:
@@ -86,7 +83,7 @@ def release(
     if as_json:
         document({"released": bodies(done)})
     else:
-        data("\n".join(f"released {_named(each)}" for each in done) or "it was free already")
+        data("\n".join(say("held.released", what=_named(each)) for each in done) or say("held.free"))
     return exit_codes.COMPLETED
 
 
@@ -126,16 +123,18 @@ def line(held: Held) -> str:
     """One hold: what, who, since when, and who waits."""
     from saga_engine.cli.output import shown
     from saga_engine.cli.times import local
+    from saga_engine.cli.words import joined, more, say
 
-    waits = [f"{shown(who)} since {local(since)}" for who, since in held.waiting[:_MOST_WAITING]]
-    more = f" and {len(held.waiting) - _MOST_WAITING} more" if len(held.waiting) > _MOST_WAITING else ""
-    waiting = f"; waiting: {', '.join(waits)}{more}" if waits else ""
-    overdue = f", overdue: more than {held.max_s:g} s" if held.overdue else ""
-    shared = "" if held.alone else ", to read"
-    return f"held: {_named(held)} since {local(held.since_ms)} ({shown(held.tool)}{shared}{overdue}){waiting}"
+    waits = [say("held.since", saga=shown(who), when=local(since)) for who, since in held.waiting[:_MOST_WAITING]]
+    sagas = joined(*waits) + more(len(held.waiting) - _MOST_WAITING)
+    waiting = say("held.waiting", sagas=sagas) if waits else ""
+    overdue = say("held.overdue", n=f"{held.max_s:g}") if held.overdue else ""
+    about = {"shared": "" if held.alone else say("held.shared"), "overdue": overdue, "waiting": waiting}
+    return say("held.line", what=_named(held), when=local(held.since_ms), tool=shown(held.tool), **about)
 
 
 def _named(held: Held) -> str:
     from saga_engine.cli.output import shown
+    from saga_engine.cli.words import say
 
-    return f"{shown(held.resource)} by saga {shown(held.saga)}"
+    return say("held.what", resource=shown(held.resource), saga=shown(held.saga))

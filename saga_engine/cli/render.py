@@ -18,24 +18,17 @@ from saga_engine.cli.render_calls import (
     undo_progress,
     waiting_lines,
 )
+from saga_engine.cli.words import counted, hidden, joined, language, more, named, say, state, told
 from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.hooks.messages import answer_line, asks
-from saga_engine.language.questions import expires
+from saga_engine.language.questions import about, expires
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
 
-_LISTS = (
-    ("compensated", "compensated"),
-    ("failed", "undo failed"),
-    ("unresolved", "unresolved"),
-    ("left_in_place", "left in place"),
-    ("semantic", "compensated by other steps"),
-    ("skipped", "skipped"),
-    ("continued", "failed, and the saga went on"),
-)
+_LISTS = ("compensated", "failed", "unresolved", "left_in_place", "semantic", "skipped", "continued")
 _MAX_LISTED = 40
 _OUTPUT_CHARS = 160
 _REASON_CHARS = 500
@@ -66,29 +59,35 @@ def summary_lines(body: Mapping[str, Any], settings: Settings, *, unread: bool =
 
 
 def _header(body: Mapping[str, Any]) -> list[str]:
-    status = shown(body["status"])
-    lines = [f"saga {shown(body['saga_id'])}: {paint(status)}"]
+    lines = [say("saga.status", saga=shown(body["saga_id"]), status=status_words(body["status"]))]
     if body["goal"]:
-        lines.append(f"goal: {shown(body['goal'], 300)}")
+        lines.append(say("goal", goal=shown(body["goal"], 300)))
     if "undo_of" in body:
-        lines.append(f"undoes saga {shown(body['undo_of'], 128)}")
+        lines.append(say("undo-of", saga=shown(body["undo_of"], 128)))
     if "undone_by" in body:
-        lines.append(f"undone by saga {shown(body['undone_by'], 128)}")
+        lines.append(say("undone-by", saga=shown(body["undone_by"], 128)))
     took = times.between(body["started_ms"], body["ended_ms"])
-    when = [f"started {times.local(body['started_ms'])}"]
+    when = [say("started", when=times.local(body["started_ms"]))]
     if body["ended_ms"]:
-        when.append(f"ended {times.local(body['ended_ms'])} ({took})")
-    whole = f"{', '.join(when)}; {_standing(body)}"
+        when.append(say("ended", when=times.local(body["ended_ms"]), took=took))
+    whole = say("times", times=joined(*when), standing=_standing(body))
     # A narrow terminal would break the line within a time.
     lines += [whole] if line_fits(whole) else [*when, _standing(body)]
     error = body["error"]
     if error:
-        about = f" (step {shown(error['step_id'])})" if "step_id" in error else ""
-        said = ": ".join(shown(error[name], 500) for name in ("error_code", "message") if error.get(name))
-        lines.append(f"reason: {shown(error['code'])}{about}{': ' if said else ''}{said}")
+        about = say("reason.step", step=shown(error["step_id"])) if "step_id" in error else ""
+        said = [shown(each, 500) for each in (error.get("error_code"), told(error)) if each]
+        reason = say("reason", code=named("reason", shown(error["code"])), about=about)
+        lines.append(say("colon").join([reason, *said]))
         if error.get("suggestion"):
-            lines.append(f"suggestion: {shown(error['suggestion'], 500)}")
+            lines.append(say("suggested", text=shown(told(error, "suggestion"), 500)))
     return lines
+
+
+def status_words(status: str) -> str:
+    """The status of a saga, in its colour; in words, and as ``--status`` wants it."""
+    code = shown(status)
+    return paint(code, say("status.both", status=code, words=state(code)))
 
 
 def _standing(body: Mapping[str, Any]) -> str:
@@ -98,9 +97,9 @@ def _standing(body: Mapping[str, Any]) -> str:
     """
     counts = body["counts"]
     if not counts["steps"]:
-        return "no step changes anything"
-    may = f", {counts['in_doubt']} in doubt" if counts["in_doubt"] else ""
-    return f"{counts['in_effect']} of {counts['steps']} steps in effect{may}"
+        return say("standing.none")
+    may = say("standing.doubt", n=counts["in_doubt"]) if counts["in_doubt"] else ""
+    return say("standing", n=counts["in_effect"], of=counts["steps"]) + may
 
 
 def _answers(body: Mapping[str, Any]) -> list[str]:
@@ -108,31 +107,31 @@ def _answers(body: Mapping[str, Any]) -> list[str]:
     answers = body.get("answers", ())
     lines = [""] if answers else []
     for each in answers[:_MAX_LISTED]:
-        about = f"step {shown(each['step_id'], 64)}: {shown(each['kind'])}"
-        by = f" by {shown(each['by'], 128)}" if each["by"] else ""
-        note = f": {shown(each['note'], _REASON_CHARS)}" if each["note"] else ""
-        lines.append(f"answered: {about}: {shown(each['decision'], 100)}{by}, {times.local(each['at_ms'])}{note}")
-    return lines + (
-        [f"  and {len(answers) - _MAX_LISTED} more; --json has them all"] if len(answers) > _MAX_LISTED else []
-    )
+        by = say("by", who=shown(each["by"], 128)) if each["by"] else ""
+        note = say("colon") + shown(each["note"], _REASON_CHARS) if each["note"] else ""
+        step, kind, decision = shown(each["step_id"], 64), shown(each["kind"]), shown(each["decision"], 100)
+        when = times.local(each["at_ms"])
+        lines.append(say("answered", step=step, kind=kind, decision=decision, by=by, when=when, note=note))
+    return lines + hidden(len(answers) - _MAX_LISTED)
 
 
-_STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")
+_STEP_TITLES = ("step", "name", "tool", "status", "tries", "took", "error")
 
 
 def _steps(body: Mapping[str, Any]) -> list[str]:
     """The table of the steps; errors stand below it if it would be too wide for the terminal."""
     rows = [row for step in body["steps"] for row in _step_rows(step)]
-    if fits(_STEP_TITLES, rows):
-        return [table(_STEP_TITLES, rows)]
-    lines = [table(_STEP_TITLES[:-1], [row[:-1] for row in rows])]
+    titles = [say(f"title.{each}") for each in _STEP_TITLES]
+    if fits(titles, rows):
+        return [table(titles, rows)]
+    lines = [table(titles[:-1], [row[:-1] for row in rows])]
     found = [(name, call["error"]) for name, call in calls_of(body) if call["error"]]
-    lines += ["", "errors:"] if found else []
+    lines += ["", say("errors")] if found else []
     lines += [
-        f"  {shown(name)}: {shown(error['error_code'], 100)}: {shown(error['message'], 500)}"
+        say("line.error", name=shown(name), code=shown(error["error_code"], 100), message=shown(told(error), 500))
         for name, error in found[:_MAX_LISTED]
     ]
-    return lines + ([f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else [])
+    return lines + hidden(len(found) - _MAX_LISTED)
 
 
 def _step_rows(step: Mapping[str, Any]) -> list[list[Any]]:
@@ -141,7 +140,7 @@ def _step_rows(step: Mapping[str, Any]) -> list[list[Any]]:
     if undo is not None and "calls" in undo:
         rows += [_undo_row(undo, number) for number in shown_calls(undo)]
     elif undo is not None:
-        rows.append(_row(undo, "  undo"))
+        rows.append(_row(undo, say("row.undo")))
     return rows
 
 
@@ -149,14 +148,15 @@ def _undo_row(undo: Mapping[str, Any], number: int) -> list[Any]:
     """A call of an undo of several calls; how long those took that are over is not kept."""
     call = undo["calls"][number]
     took = undo["took_ms"] if number == present_call(undo) else None
-    return _row({**call, "name": undo["name"], "took_ms": took}, f"  undo {number + 1}/{len(undo['calls'])}")
+    name = say("row.undo-of", n=number + 1, of=len(undo["calls"]))
+    return _row({**call, "name": undo["name"], "took_ms": took}, name)
 
 
 def _row(call: Mapping[str, Any], name: str) -> list[Any]:
     error = call["error"]
-    said = f"{error['error_code']}: {error['message']}" if error else ""
+    said = f"{error['error_code']}: {told(error)}" if error else ""
     took = "-" if call["took_ms"] is None else times.duration(call["took_ms"])
-    return [name, call["name"], call["tool"], call["status"], str(call["attempts"]), took, said]
+    return [name, call["name"], call["tool"], state(call["status"], "step"), str(call["attempts"]), took, said]
 
 
 def _circumstances(body: Mapping[str, Any]) -> list[str]:
@@ -166,155 +166,146 @@ def _circumstances(body: Mapping[str, Any]) -> list[str]:
         if "compensates" in step:
             made_up.setdefault(step["compensates"], []).append(step["step_id"])
     found = [
-        f"  step {shown(step['step_id'])}: {words}"
+        say("line", name=say("of.step", step=shown(step["step_id"])), text=words)
         for step in body["steps"]
         for words in _remarks(step, made_up.get(step["step_id"], ()))
     ]
-    more = [f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else []
-    notes = [*found[:_MAX_LISTED], *more, *waiting_lines(body)]
-    return ["", "notes:", *notes] if notes else []
+    notes = [*found[:_MAX_LISTED], *hidden(len(found) - _MAX_LISTED), *waiting_lines(body)]
+    return ["", say("notes"), *notes] if notes else []
 
 
 def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[str]:
     if "fallback" in step:
-        yield f"fallback {step['fallback']['number']} was used: {shown(step['fallback']['tool'], 80)}"
+        yield say("fallback", n=step["fallback"]["number"], tool=shown(step["fallback"]["tool"], 80))
     if "deferred" in step:
-        often = "once" if step["deferred"] == 1 else f"{step['deferred']} times"
-        yield f"deferred {often}: its tool was not available"
+        yield counted("deferred", step["deferred"])
     if "waits" in step:
         yield _waits(step["waits"])
     if "came" in step:
         yield _came(step)
     if "on_late" in step and step["status"] != "PENDING":
-        yield f"an event that comes too late: {shown(step['on_late'], 80)}, by a saga of its own"
+        yield say("on-late", tool=shown(step["on_late"], 80))
     if step["status"] == "BLOCKED":
-        yield "blocked: nothing was called"
+        yield say("blocked")
     if "via" in step:
         answered = step["via"] == "decision" and step.get("builtin") == "ask"
-        yield "an operator answered" if answered else known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+        yield (
+            say("operator-answered") if answered else known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+        )
     if left := step.get("child", {}).get("left"):
         yield _left_by_child(left)
     if "before" in step:
-        changed = f" and {image_text(step['after'])} after it" if "after" in step else ""
-        yield f"the value was {image_text(step['before'])} before the call{changed}"
+        changed = say("value-after", after=image_text(step["after"])) if "after" in step else ""
+        yield say("value-was", before=image_text(step["before"])) + changed
     undo = step["compensation"] or {}
     if undo.get("via") == "unchanged":
-        yield "nothing was left to undo: the value was as before the call"
+        yield say("unchanged")
     elif "calls" in undo:
         yield undo_progress(undo)
-    told = undo if "verified" in undo else step
-    if "verified" in told:
-        yield _verified(told)
+    looked = undo if "verified" in undo else step
+    if "verified" in looked:
+        yield _verified(looked)
     if "handed_to" in step:
-        yield f"its effect belongs to saga {shown(step['handed_to'], 128)}"
+        yield say("handed-to", saga=shown(step["handed_to"], 128))
     if step["kind"] == "finally" and step["status"] in ("FAILED", "IN_DOUBT", "BLOCKED"):
-        yield "of 'finally': it did not change the saga's end"
+        yield say("finally-only")
     if "compensates" in step:
-        yield f"added to compensate for step {shown(step['compensates'])}"
+        yield say("compensates", step=shown(step["compensates"]))
     if compensates:
-        outcome = "compensated" if step.get("compensated_by_others") else "to be compensated"
-        yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
+        outcome = "compensated-by" if step.get("compensated_by_others") else "compensated-later"
+        yield say(outcome, steps=", ".join(shown(other) for other in compensates[:_MAX_LISTED]))
 
 
 def _verified(undo: Mapping[str, Any]) -> str:
     """Whether the engine saw that an undo did what it says."""
     if undo["verified"]:
-        return "its undo is verified"
+        return say("undo.verified")
     because = undo.get("unverified_because")
-    return f"undone, as the tool said{f': {shown(because, 500)}' if because else ''}"
+    return say("undo.said-because", why=shown(because, 500)) if because else say("undo.said")
 
 
 def _left_by_child(left: Sequence[str]) -> str:
     """The effects that the step's child, or its undo, left."""
-    more = f" and {len(left) - _MAX_LISTED} more" if len(left) > _MAX_LISTED else ""
-    return f"left in place by its child: {', '.join(shown(each, 140) for each in left[:_MAX_LISTED])}{more}"
+    effects = ", ".join(shown(each, 140) for each in left[:_MAX_LISTED])
+    return say("left-by-child", effects=effects, more=more(len(left) - _MAX_LISTED))
 
 
 def _came(step: Mapping[str, Any]) -> str:
     """The events that came for a wait for several."""
-    names = ", ".join(
-        f"{shown(each['event'], 40)} (key {shown(each['key'], 40)})" for each in step["came"][:_MAX_LISTED]
+    back = "" if "waits" in step or step.get("via") == "event" else say("came.back")
+    return say("came", names=_events(step["came"]), more=more(len(step["came"]) - _MAX_LISTED), back=back)
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(
+        say("event", event=shown(each["event"], 40), key=shown(each["key"], 40)) for each in events[:_MAX_LISTED]
     )
-    more = f" and {len(step['came']) - _MAX_LISTED} more" if len(step["came"]) > _MAX_LISTED else ""
-    back = "" if "waits" in step or step.get("via") == "event" else "; given back, as the others did not come"
-    return f"came: {names}{more}{back}"
 
 
 def _waits(wait: Mapping[str, Any]) -> str:
     """What a step waits for."""
     due_ms = wait["due_ms"]
     what = {"event": awaited_events, "child": _awaited_child}.get(wait["on"])
-    words = "" if what is None else f" {what(wait['about'])}"
-    return f"waits{words}" + ("" if due_ms is None else f", until {times.local(due_ms)}")
+    words = "" if what is None else what(wait["about"])
+    until = "" if due_ms is None else say("waits.until", when=times.local(due_ms))
+    return say("waits", what=words and f" {words}", until=until)
 
 
 def _awaited_child(about: Mapping[str, Any]) -> str:
-    return f"for its child, saga {shown(about['saga'], 128)}"
+    return say("waits.child", saga=shown(about["saga"], 128))
 
 
 def awaited_events(about: Mapping[str, Any]) -> str:
     """For which events a step waits."""
     word = next((word for word in ("first", "all") if word in about), "")
     events = about[word] if word else [about]
-    names = ", ".join(f"{shown(each['event'], 40)} (key {shown(each['key'], 40)})" for each in events[:_MAX_LISTED])
-    more = f" and {len(events) - _MAX_LISTED} more" if len(events) > _MAX_LISTED else ""
     if not word:
-        return f"for the event {shown(about['event'])}, key {shown(about['key'])}"
-    return f"for {'the first' if word == 'first' else 'all'} of the events {names}{more}"
+        return say("waits.event", event=shown(about["event"]), key=shown(about["key"]))
+    return say(f"waits.{word}", names=_events(events), more=more(len(events) - _MAX_LISTED))
 
 
 #: The images of a question about drift.
-_IMAGES: Final = (("before", "before the call"), ("after", "after the call"), ("found", "now"))
+_IMAGES: Final = ("before", "after", "found")
 
 
 def image_text(image: Mapping[str, Any]) -> str:
     """What a read returned, in a line."""
     if "value" in image:
         return shown(json.dumps(image["value"], ensure_ascii=False, separators=(",", ":")), _OUTPUT_CHARS)
-    return "unknown (it could not be read)" if "unread" in image else "absent"
+    return say("image.unread") if "unread" in image else say("image.absent")
 
 
 def known_by(via: str, source: str, age_ms: int | None) -> str:
     """How a result is known that is not the answer to the step's own call."""
-    age = "" if age_ms is None else f", {times.duration(age_ms)} old"
+    age = "" if age_ms is None else say("known.age", age=times.duration(age_ms))
     if via == "deduplicated":
         # The key of the call that had the effect begins with its saga and its step.
         saga_id, _, rest = source.partition(":")
         step = rest.partition(":")[0]
-        return f"the result of an identical call by saga {shown(saga_id, 128)}, step {shown(step, 64)}{age}"
+        return say("known.deduplicated", saga=shown(saga_id, 128), step=shown(step, 64), age=age)
     if via == "fork":
-        return f"reused from {shown(source, 200)}: its effect belongs to this saga"
+        return say("known.fork", source=shown(source, 200))
     if via == "unchanged":
-        return "nothing was left to undo: the value was as before the call"
+        return say("unchanged")
     if via == "cache":
-        return f"the last good result{age}"
-    if via == "decision":
-        return "happened, according to an operator"
-    if via == "expired":
-        return "nobody answered in time: what the plan says for that"
-    if via == "each":
-        return "the outputs of its items"
-    if via == "computed":
-        return "computed"
-    if via == "timer":
-        return "its time is over"
-    if via == "event":
-        return "its event came"
-    return f"happened, according to its {shown(via, 20)}"
+        return say("known.cache", age=age)
+    if via in ("decision", "expired", "each", "computed", "timer", "event"):
+        return say(f"known.{via}")
+    return say("known.other", via=shown(via, 20))
 
 
 def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
     """One line for each output, as JSON."""
     found = [(name, call) for name, call in calls_of(body) if call["output"] is not None]
     listed = found if full else found[:_MAX_LISTED]
-    lines = ["", "outputs:"] if found else []
+    lines = ["", say("outputs")] if found else []
     for name, call in listed:
         text = json.dumps(call["output"], ensure_ascii=False, separators=(",", ":"))
         ref = call.get("output_ref")
-        size = f" ({size_words(ref['bytes'])}; --full shows the whole)" if ref else ""
-        lines.append(f"  {shown(name)}: {shown(text, sys.maxsize if full else _OUTPUT_CHARS)}{size}")
+        size = say("size", size=size_words(ref["bytes"])) if ref else ""
+        lines.append(say("line", name=shown(name), text=shown(text, sys.maxsize if full else _OUTPUT_CHARS) + size))
     if len(found) > len(listed):
-        lines.append(f"  and {len(found) - len(listed)} more; --full or --json has them all")
+        lines.append(say("hidden.full", n=len(found) - len(listed)))
     return lines
 
 
@@ -327,24 +318,29 @@ def size_words(size_bytes: int) -> str:
 
 def _report(body: Mapping[str, Any]) -> list[str]:
     report = body["report"]
-    if not report["clean"] and not any(report.get(name) for name in ("dropped", *dict(_LISTS))):
+    if not report["clean"] and not any(report.get(name) for name in ("dropped", *_LISTS)):
         return []  # it has not ended, and nothing is to be told yet
     remains = any(report.get(name) for name in ("failed", "unresolved", "left_in_place", "semantic"))
     if body["status"] in SAGA_FINAL or remains:
-        lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
+        not_clean = paint("error", say("not-clean"))
+        lines = [say("report.clean") if report["clean"] else say("report.not-clean", not_clean=not_clean)]
         if report["compensated"] and report["compensated"] == report.get("verified"):
-            lines[0] += ", every undo verified"
+            lines[0] += say("report.verified")
     else:
-        lines = ["report so far:"]
-    for name, words in _LISTS:
+        lines = [say("report.so-far")]
+    for name in _LISTS:
         steps = report.get(name)
         if steps:
-            more = f" and {len(steps) - _MAX_LISTED} more" if len(steps) > _MAX_LISTED else ""
-            lines.append(f"  {words}: {', '.join(shown(step) for step in steps[:_MAX_LISTED])}{more}")
-    last = [each for each in report.get("finally", ()) if each["status"] != "SUCCEEDED"]
-    lines += [f"  finally: step {shown(each['step_id'])} is {paint(shown(each['status']))}" for each in last]
-    dropped = report.get("dropped", ())[:_MAX_LISTED]
-    return lines + [f"  dropped: {shown(each['step_id'])}: {shown(each['reason'], _REASON_CHARS)}" for each in dropped]
+            listed = ", ".join(shown(step) for step in steps[:_MAX_LISTED]) + more(len(steps) - _MAX_LISTED)
+            lines.append(say("line", name=say(f"report.{name}"), text=listed))
+    for each in report.get("finally", ()):
+        if each["status"] != "SUCCEEDED":
+            status = paint(shown(state(each["status"], "step")))
+            lines.append(say("report.finally", step=shown(each["step_id"]), status=status))
+    return lines + [
+        say("report.dropped", step=shown(each["step_id"]), reason=shown(each["reason"], _REASON_CHARS))
+        for each in report.get("dropped", ())[:_MAX_LISTED]
+    ]
 
 
 def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:
@@ -353,7 +349,7 @@ def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:
     for question in questions[:_MAX_LISTED]:
         lines += ["", *question_lines(body["saga_id"], question, settings, session="session" in body)]
     if len(questions) > _MAX_LISTED:
-        lines += ["", f"and {len(questions) - _MAX_LISTED} more questions; --json has them all"]
+        lines += ["", say("question.many", n=len(questions) - _MAX_LISTED)]
     return lines
 
 
@@ -366,37 +362,44 @@ def question_lines(
     more: Sequence[str] = (),
 ) -> list[str]:
     """An open question with the known facts and the command lines that answer it; ``more`` comes before those."""
-    step = shown(question["step_id"])
-    direction = "undo of step" if question["direction"] == "compensate" else "step"
-    if "undo_call" in question:
-        direction = f"call {question['undo_call']['number'] + 1} of {question['undo_call']['of']} of the {direction}"
     kind = question["kind"]
-    subject = f"{direction} {step} ({shown(question['tool'] or kind)})"
-    about = asks(kind, question.get("question_id", ""))
-    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {about}"]
+    lines = [_head_line(question)]
     forked = question.get("question_id", "") == FORKED
     if question["error"] and not forked:
-        lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
+        code, message = shown(question["error"]["error_code"]), shown(told(question["error"]), 500)
+        lines.append(say("question.error", code=code, message=message))
     lines += _about_call(question)
     if "found" in question:
-        lines += [f"  the value {words}: {image_text(question[name])}" for name, words in _IMAGES if question[name]]
+        values = [(say(f"question.{name}"), image_text(question[name])) for name in _IMAGES if question[name]]
+        lines += [say("question.value", when=when, value=value) for when, value in values]
     if kind == "compensation":
         lines += _proposed(question)
     if kind == "ask":
         lines += _wanted(question)
     elif kind in ("session-failed", "session-kept"):
         if kind == "session-kept":
-            mend = "" if forked else "mend the cause and "
-            lines.append(f"  {mend}{rerun_line(saga_id)}; calls that happened are not made again")
+            lines.append(say("question.rerun" if forked else "question.mend", rerun=rerun_line(saga_id)))
         lines += _expiry(question)
     if "undo_call" in question and "undone" in question["options"]:
-        lines.append("  'undone' and 'accept' concern the whole undo, any other answer this call")
-    lines += [*more, "  answer with one of:"]
+        lines.append(say("question.whole"))
+    lines += [*more, f"  {say('line.answers')}"]
     for option in question["options"]:
         lines.append(f"    {answer_of(saga_id, question, option, settings, session=session)}")
         follows = question.get("outlooks", {}).get(option)
-        lines += [] if follows is None else [f"      then: {shown(then_words(follows), _THEN_CHARS)}"]
+        then = "" if follows is None else shown(then_words(follows, language()), _THEN_CHARS)
+        lines += [f"      {say('line.then', then=then)}"] if then else []
     return lines
+
+
+def _head_line(question: Mapping[str, Any]) -> str:
+    """What a question is about, and what it asks."""
+    kind = question["kind"]
+    step, tool = shown(question["step_id"]), shown(question["tool"] or kind)
+    undo = question["direction"] == "compensate"
+    subject = about(step, tool, undo=undo, call=question.get("undo_call"), language=language()).removeprefix("the ")
+    asked = asks(kind, question.get("question_id", ""), language())
+    word = paint("ESCALATED", say("question.word"))
+    return say("question.head", question=word, subject=subject, kind=shown(kind), asks=asked)
 
 
 def _about_call(question: Mapping[str, Any]) -> list[str]:
@@ -407,51 +410,54 @@ def _about_call(question: Mapping[str, Any]) -> list[str]:
         return []
     params = question["params"]
     said = "" if params is None else shown(json.dumps(params, ensure_ascii=False), _QUESTION_CHARS)
-    lines = [f"  params of the call: {said}"] if said else []
+    lines = [say("question.params", params=said)] if said else []
     if question["idempotency_key"] is not None:
-        return [*lines, f"  idempotency key of the call: {shown(question['idempotency_key'])}"]
+        return [*lines, say("question.key", key=shown(question["idempotency_key"]))]
     if question["called_ms"] is None:
         return lines
-    what = "these params" if said else "the call"
-    return [*lines, f"  this tool sends no key: look for {what} at {times.local(question['called_ms'])}"]
+    when = times.local(question["called_ms"])
+    return [*lines, f"  {say('line.keyless.params' if said else 'line.keyless', when=when)}"]
 
 
 def _wanted(question: Mapping[str, Any]) -> list[str]:
     """What a step asks, and what its answer must fit."""
     lines = [f"  {shown(question['text'], _QUESTION_CHARS)}"]
     if question.get("to"):
-        lines.append(f"  asked of {shown(question['to'])}")
+        lines.append(say("question.asked-of", to=shown(question["to"])))
     if question["schema"] is not None:
         wanted = json.dumps(question["schema"], ensure_ascii=False)
-        lines.append(f"  the answer is a JSON value that fits {shown(wanted, 1000)}")
+        lines.append(f"  {say('line.schema', schema=shown(wanted, 1000))}")
     return [*lines, *_expiry(question)]
 
 
 def _asked(question: Mapping[str, Any]) -> list[str]:
     """The exact call that an operator is asked to approve."""
     params = question["params"]
-    said = "cannot be shown now" if params is None else shown(json.dumps(params, ensure_ascii=False))
-    lines = [f"  params of the call: {said}", f"  digest of the call: {shown(question['call'])}"]
+    said = "" if params is None else shown(json.dumps(params, ensure_ascii=False))
+    lines = [say("question.params", params=said) if said else say("question.no-params")]
+    lines.append(say("question.digest", digest=shown(question["call"])))
     if question["rule"]:
-        lines.append(f"  required by the rule: {shown(question['rule'], 300)}")
+        lines.append(say("question.rule", rule=shown(question["rule"], 300)))
     return [*lines, *_expiry(question)]
 
 
 def _proposed(question: Mapping[str, Any]) -> list[str]:
     """The exact steps that an operator is asked to approve."""
     steps = question["steps"] or []
-    lines = ["  the proposed steps:" if steps else "  the proposed steps cannot be shown now"]
+    lines = [f"  {say('line.proposed')}" if steps else say("question.no-steps")]
     for step in steps:
-        params = json.dumps(step.get("params", {}), ensure_ascii=False)
-        lines.append(f"    step {shown(step.get('step_id', ''))} {shown(step.get('tool', ''))}: {shown(params)}")
-    why = [f"  asked because {shown(question['why'], 500)}"] if question.get("why") else []
-    return [*lines, *why, f"  digest of the steps: {shown(question['call'])}", *_expiry(question)]
+        params = shown(json.dumps(step.get("params", {}), ensure_ascii=False))
+        named_step, tool = shown(step.get("step_id", "")), shown(step.get("tool", ""))
+        lines.append(say("question.step", step=named_step, tool=tool, params=params))
+    why = [say("question.why", why=shown(question["why"], 500))] if question.get("why") else []
+    return [*lines, *why, say("question.steps-digest", digest=shown(question["call"])), *_expiry(question)]
 
 
 def _expiry(question: Mapping[str, Any]) -> list[str]:
     if not question["expires_ms"]:
         return []
-    return [f"  {expires(question['kind'])} {times.local(question['expires_ms'])}"]
+    then = expires(question["kind"], language())
+    return [f"  {say('line.until', then=then, when=times.local(question['expires_ms']))}"]
 
 
 def answer_of(

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from saga_engine.cli import times
 from saga_engine.cli.output import shown
+from saga_engine.cli.words import hidden, joined, say
 
 _MAX_LISTED: Final = 40
 #: How many calls of one undo a table shows.
@@ -17,13 +18,7 @@ _MAX_CALLS: Final = 12
 _DONE: Final = "COMPENSATED"
 #: The states of the other calls of an undo of several calls.
 _UNDO_CALLS: Final = (
-    ("COMPENSATING", "is being made"),
-    ("IN_DOUBT", "is in doubt"),
-    ("COMPENSATION_FAILED", "failed"),
-    ("ESCALATED", "waits for an operator"),
-    ("PENDING", "left"),
-    ("SKIPPED", "not needed"),
-    ("RESOLVED", "not made: an operator resolved the whole undo"),
+    *("COMPENSATING", "IN_DOUBT", "COMPENSATION_FAILED", "ESCALATED", "PENDING", "SKIPPED", "RESOLVED"),
 )
 _PARAMS_CHARS: Final = 160
 
@@ -35,19 +30,19 @@ def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
     """
     made = [(name, call) for name, call in calls_of(body) if call["attempts"] or call.get("left")]
     listed = made if full else made[:_MAX_LISTED]
-    lines = ["", "calls:"] if made else []
+    lines = ["", say("calls")] if made else []
     for name, call in listed:
-        params = "params not at hand" if call["params"] is None else json.dumps(call["params"], ensure_ascii=False)
+        params = say("params.none") if call["params"] is None else json.dumps(call["params"], ensure_ascii=False)
         said = shown(params, 1 << 20 if full else _PARAMS_CHARS)
-        key = "not made yet" if call.get("left") else _key(call["idempotency_key"])
-        lines.append(f"  {shown(name)}: {shown(call['tool'], 80)} {said}, {key}")
+        key = say("key.later") if call.get("left") else _key(call["idempotency_key"])
+        lines.append(say("call", name=shown(name), tool=shown(call["tool"], 80), params=said, key=key))
     if len(made) > len(listed):
-        lines.append(f"  and {len(made) - len(listed)} more; --full or --json has them all")
+        lines.append(say("hidden.full", n=len(made) - len(listed)))
     return lines
 
 
 def _key(key: str | None) -> str:
-    return "no key" if key is None else f"key {shown(key)}"
+    return say("key.none") if key is None else say("key", key=shown(key))
 
 
 def waiting_lines(body: Mapping[str, Any], now_ms: float | None = None) -> list[str]:
@@ -57,26 +52,28 @@ def waiting_lines(body: Mapping[str, Any], now_ms: float | None = None) -> list[
     """
     now = time.time() * 1000 if now_ms is None else now_ms
     waiting = [
-        (name, words, call[field])
+        (name, key, call[field])
         for name, call in calls_of(body)
-        for field, words in (("next_try_ms", "next try"), ("model_asked_ms", "the model is asked again"))
+        for field, key in (("next_try_ms", "next-try"), ("model_asked_ms", "model-asked"))
         if field in call
     ]
-    lines = [f"  {shown(name)}: {words} {_in(due_ms - now)}" for name, words, due_ms in waiting[:_MAX_LISTED]]
-    more = [f"  and {len(waiting) - _MAX_LISTED} more; --json has them all"] if len(waiting) > _MAX_LISTED else []
-    return [*lines, *more]
+    lines = [
+        say("line", name=shown(name), text=say(key, when=_in(due_ms - now)))
+        for name, key, due_ms in waiting[:_MAX_LISTED]
+    ]
+    return [*lines, *hidden(len(waiting) - _MAX_LISTED)]
 
 
 def _in(ms: float) -> str:
-    return "due now" if ms <= 0 else f"in {times.duration(ms)}"
+    return say("due.now") if ms <= 0 else say("due.in", span=times.duration(ms))
 
 
 def traceback_lines(body: Mapping[str, Any]) -> list[str]:
     """Where tools raised unexpected errors: files, lines and source lines, from the journal."""
     found = [(name, call["traceback"]) for name, call in calls_of(body) if "traceback" in call]
-    lines = ["", "tracebacks:"] if found else []
+    lines = ["", say("tracebacks")] if found else []
     for name, text in found[:_MAX_LISTED]:
-        lines.append(f"  {shown(name)}:")
+        lines.append(say("line", name=shown(name), text="").rstrip(" "))
         lines += [f"    {shown(line)}" for line in text.splitlines()]
     return lines
 
@@ -89,16 +86,16 @@ def has_traceback(body: Mapping[str, Any]) -> bool:
 def calls_of(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each step and each undo, with its name."""
     for step in body["steps"]:
-        yield f"step {step['step_id']}", step
+        yield say("of.step", step=step["step_id"]), step
         undo = step["compensation"]
         if undo is None:
             continue
         if "calls" not in undo:
-            yield f"undo of step {step['step_id']}", undo
+            yield say("of.undo", step=step["step_id"]), undo
             continue
         for number, call in enumerate(undo["calls"]):
             again = {name: undo[name] for name in ("next_try_ms", "traceback") if name in undo}
-            name = f"undo {number + 1}/{len(undo['calls'])} of step {step['step_id']}"
+            name = say("of.undo-call", n=number + 1, of=len(undo["calls"]), step=step["step_id"])
             left = {"left": call["status"] == "PENDING"}
             yield name, {**call, **left, **(again if number == present_call(undo) else {})}
 
@@ -120,8 +117,7 @@ def undo_progress(undo: Mapping[str, Any]) -> str:
     """How far an undo of several calls has come, in words."""
     counts = Counter(call["status"] for call in undo["calls"])
     count = len(undo["calls"])
-    said = [f"{'all' if counts[_DONE] == count else counts[_DONE]} of the {count} calls of its undo have happened"]
-    said += [f"{counts[status]} {words}" for status, words in _UNDO_CALLS if counts[status]]
-    hidden = count - len(shown_calls(undo))
-    more = f" ({hidden} are not shown; --json has them all)" if hidden else ""
-    return ", ".join(said) + more
+    said = [say("undo-calls.all", of=count) if counts[_DONE] == count else say("undo-calls", n=counts[_DONE], of=count)]
+    said += [say(f"undo-calls.{status}", n=counts[status]) for status in _UNDO_CALLS if counts[status]]
+    left_out = count - len(shown_calls(undo))
+    return joined(*said) + (say("undo-calls.hidden", n=left_out) if left_out else "")

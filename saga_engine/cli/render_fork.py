@@ -9,6 +9,7 @@ from saga_engine.analysis.session_fork import SessionForkPlan
 from saga_engine.cli import times
 from saga_engine.cli.output import shown, table
 from saga_engine.cli.progress import Progress
+from saga_engine.cli.words import counted, more, say
 
 if TYPE_CHECKING:
     from saga_engine.core.records import Record
@@ -16,18 +17,13 @@ if TYPE_CHECKING:
 
 _SHORT: Final = 12
 _MAX_LISTED: Final = 40
-_FATE: Final = {
-    "none": "that saga has ended: their effects remain",
-    "due": "that saga undoes them",
-    "done": "that saga undoes them",
-}
 
 
 def fork_lines(fork: Fork) -> list[str]:
     """The reused steps with their origin, the steps that run, and those that remain with the other saga."""
-    noun = "session" if fork.session else "saga"
-    about = f"{noun} {shown(fork.saga_id)}: a fork of {noun} {shown(fork.of)}"
-    lines = [f"{about}, already started" if fork.begun else about]
+    key = "fork.session" if fork.session else "fork.saga"
+    about = say(key, saga=shown(fork.saga_id), of=shown(fork.of))
+    lines = [say("undo.begun", about=about) if fork.begun else about]
     names = {step.key: step.name for step in fork.compiled.steps}
     tools = {step.key: step.tool for step in fork.compiled.steps}
     rows = [
@@ -35,39 +31,40 @@ def fork_lines(fork: Fork) -> list[str]:
             each.step,
             names[each.step],
             tools[each.step],
-            "reused",
+            say("fork.reused"),
             each.source,
             each.fingerprint[:_SHORT],
         ]
         for each in fork.plan.taken[:_MAX_LISTED]
     ]
     passed = set(fork.plan.passed)
-    what = {True: "runs again", False: "runs"}
+    what = {True: say("fork.again"), False: say("fork.runs")}
     rows += [[key, names[key], tools[key], what[key in passed], "", ""] for key in fork.plan.runs[:_MAX_LISTED]]
     if rows:
-        lines.append(table(["STEP", "NAME", "TOOL", "WHAT", "FROM", "FINGERPRINT"], rows, limit_chars=100))
+        titles = [say(f"title.{each}") for each in ("step", "name", "tool", "what", "from", "fingerprint")]
+        lines.append(table(titles, rows, limit_chars=100))
     else:
-        lines.append("nothing is reused")
+        lines.append(say("fork.nothing"))
     lines += list(_more(fork))
     remain = fork.plan.remain if isinstance(fork.plan, SessionForkPlan) and fork.transfer != "none" else []
     for keys, fate in (
-        ([key for key in fork.plan.left if key not in remain], _FATE[fork.transfer]),
-        (remain, "no undo: their effects remain"),
+        ([key for key in fork.plan.left if key not in remain], say(f"fork.fate.{fork.transfer}")),
+        (remain, say("fork.no-undo")),
     ):
         if keys:
-            lines.append(f"not reused from saga {shown(fork.of)}: {_listed('step', keys)} ({fate})")
+            lines.append(say("fork.left", saga=shown(fork.of), steps=_listed(keys), fate=fate))
     return lines
 
 
 def _more(fork: Fork) -> Iterator[str]:
     for what, steps in (("reused", fork.plan.taken), ("run", fork.plan.runs)):
         if len(steps) > _MAX_LISTED:
-            yield f"and {len(steps) - _MAX_LISTED} more are {what}; --json has them all"
+            yield say(f"fork.more-{what}", n=len(steps) - _MAX_LISTED)
 
 
-def _listed(noun: str, keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _MAX_LISTED} more" if len(keys) > _MAX_LISTED else ""
-    return f"{noun}{'' if len(keys) == 1 else 's'} {', '.join(shown(key, 64) for key in keys[:_MAX_LISTED])}{more}"
+def _listed(keys: Sequence[str]) -> str:
+    listed = ", ".join(shown(key, 64) for key in keys[:_MAX_LISTED]) + more(len(keys) - _MAX_LISTED)
+    return counted("steps", len(keys), steps=listed)
 
 
 class ForkProgress(Progress):
@@ -77,7 +74,7 @@ class ForkProgress(Progress):
     """
 
     def __init__(self, of: str) -> None:
-        super().__init__(f"fork of saga {of}", {})
+        super().__init__(say("title.fork-of", saga=of), {})
         self.fork_id = ""
         self._of = Progress.of_many()
 
@@ -101,6 +98,7 @@ class ForkProgress(Progress):
         kind = type(record).__name__
         undone = kind == "StepSucceeded" and record.direction != "forward"
         if undone:
-            self.say(f"{times.clock(record.at)}  saga {shown(saga_id)}: step {shown(record.step, 64)} undone")
+            text = say("fork.undone", step=shown(record.step, 64))
+            self.say(say("at.saga", time=times.clock(record.at), saga=shown(saga_id), text=text))
         else:
             self._of.observe(saga_id, record)

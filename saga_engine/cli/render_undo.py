@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli.output import shown, table
 from saga_engine.cli.progress import Progress
+from saga_engine.cli.words import say
 
 if TYPE_CHECKING:
     from saga_engine.core.records import Record
@@ -16,23 +17,24 @@ _MAX_LISTED: Final = 40
 
 def undo_lines(found: dict[str, Any]) -> list[str]:
     """A preview as text: what is undone, in that order, what remains, and what belongs to other sagas."""
-    about = f"saga {shown(found['saga_id'], 128)}: the undo of saga {shown(found['undo_of'], 128)}"
+    about = say("undo.about", saga=shown(found["saga_id"], 128), of=shown(found["undo_of"], 128))
     rows_of = [*found["undoes"], *found["remains"], *found["elsewhere"]]
     if not rows_of and not found["begun"]:
-        about = f"saga {shown(found['undo_of'], 128)}"  # there is no other saga
-    lines = [f"{about}, already started" if found["begun"] else about]
-    rows = [_row(each, "undone") for each in found["undoes"][:_MAX_LISTED]]
-    rows += [_row(each, "remains") for each in found["remains"][:_MAX_LISTED]]
-    rows += [_row(each, f"belongs to {each['owner']}") for each in found["elsewhere"][:_MAX_LISTED]]
+        about = say("saga", saga=shown(found["undo_of"], 128))  # there is no other saga
+    lines = [say("undo.begun", about=about) if found["begun"] else about]
+    rows = [_row(each, say("undo.undone")) for each in found["undoes"][:_MAX_LISTED]]
+    rows += [_row(each, say("undo.remains")) for each in found["remains"][:_MAX_LISTED]]
+    rows += [_row(each, say("undo.elsewhere", owner=each["owner"])) for each in found["elsewhere"][:_MAX_LISTED]]
     if rows:
-        lines.append(table(["STEP", "NAME", "TOOL", "UNDO", "WHAT"], rows, limit_chars=100))
+        titles = [say(f"title.{each}") for each in ("step", "name", "tool", "undo", "what")]
+        lines.append(table(titles, rows, limit_chars=100))
     elif not found["begun"]:
-        lines.append("nothing to undo: no step of it has an effect")
+        lines.append(say("undo.nothing"))
     more = sum(max(len(found[name]) - _MAX_LISTED, 0) for name in ("undoes", "remains", "elsewhere"))
     if more:
-        lines.append(f"and {more} more; --json has them all")
+        lines.append(say("undo.hidden", n=more))
     if found["remains"] and not found["begun"]:
-        lines.append("steps without an undo remain: --accept undoes the rest")
+        lines.append(say("undo.accept"))
     return lines
 
 
@@ -48,7 +50,7 @@ class UndoProgress(Progress):
     """Live progress of an undo. ``undo_id``: the id of its saga, once that is known."""
 
     def __init__(self, of: str) -> None:
-        super().__init__(f"undo of saga {of}", {})
+        super().__init__(say("title.undo-of", saga=of), {})
         self.undo_id = ""
 
     def chosen(self, found: Undo) -> None:

@@ -136,7 +136,7 @@ def _answer(settings: Settings, saga_id: str, step: str, decision: str, *, by: s
         wait = settings.names_tools or not coordinator.drives
         return await coordinator.resolve(saga_id, step, decision, by=by, wait=wait, **given)
 
-    return answer(saga_id, post, settings, what="the decision", as_json=as_json)
+    return answer(saga_id, post, settings, what="decision", as_json=as_json)
 
 
 def _refuse_mixed(saga_id: str | None, given: dict[str, Any]) -> None:
@@ -165,6 +165,7 @@ def _show(settings: Settings, saga_id: str, step: str, *, as_json: bool) -> int:
     from saga_engine.cli.output import data, document
     from saga_engine.cli.read_only import looking
     from saga_engine.cli.render import question_lines
+    from saga_engine.cli.words import say
     from saga_engine.errors import DecisionRefused
 
     async def look() -> SagaResult:
@@ -174,7 +175,7 @@ def _show(settings: Settings, saga_id: str, step: str, *, as_json: bool) -> int:
     body = asyncio.run(look()).to_dict(full=False)
     found = [each for each in body["questions"] if str(each["step_id"]) == step]
     if not found:
-        raise DecisionRefused(f"nothing is asked about step {step}", hint=f"`saga show {saga_id}` shows what is asked")
+        raise DecisionRefused(say("no-question", step=step), hint=say("no-question.hint", saga=saga_id))
     if as_json:
         document({"questions": found})
     else:

@@ -67,20 +67,21 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
     """Resume one saga and print its status then."""
     from saga_engine.cli.drive import drive, driven, finish, stands
     from saga_engine.cli.hints import awaited_line
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint, note
     from saga_engine.cli.progress import Progress
+    from saga_engine.cli.words import say
     from saga_engine.errors import Interrupted
 
-    progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
+    progress = Progress(say("saga", saga=saga_id), {}, saga_id=saga_id)
 
     async def work(coordinator: Coordinator) -> Driven:
         body = (await coordinator.show(saga_id)).body
         progress.start_from(body)
         if body["ended_ms"]:
-            note("nothing to resume: the saga has ended")
+            note(say("ended-already"))
         awaited = awaited_line(body, settings)
         if awaited and not (await coordinator.ownership(saga_id)).unread:
-            note(f"hint: {awaited}")
+            hint(awaited)
         return await driven(coordinator, saga_id, coordinator.resume(saga_id), full=full)
 
     try:
@@ -92,8 +93,9 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
 
 def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
     from saga_engine.cli.drive import drive
-    from saga_engine.cli.output import data, document, note, table
+    from saga_engine.cli.output import data, document, hint, note, table
     from saga_engine.cli.progress import Progress
+    from saga_engine.cli.words import say
 
     async def work(coordinator: Coordinator) -> list[tuple[dict[str, Any], int]]:
         results = await coordinator.resume_all()
@@ -103,11 +105,12 @@ def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool, fu
     if as_json:
         document({"sagas": [body for body, _ in entries]})
     elif not entries:
-        note("no saga can continue: each has ended or waits for an operator (`saga inbox`)")
+        note(say("none-continue"))
     else:
-        data(table(["SAGA", "STATUS", "REPORT", "ERROR"], [_row(body) for body, _ in entries], limit_chars=200))
+        titles = [say(f"title.{each}") for each in ("saga", "status", "report", "error")]
+        data(table(titles, [_row(body) for body, _ in entries], limit_chars=200))
         if any("status" not in body for body, _ in entries):
-            note("hint: a saga that could not be resumed is unchanged; see `saga show ID`")
+            hint(say("unchanged-saga"))
     return exit_codes.gravest(code for _, code in entries)
 
 
@@ -125,10 +128,13 @@ async def _entry(coordinator: Coordinator, saga_id: str, result: Any, *, full: b
 
 
 def _row(body: dict[str, Any]) -> list[Any]:
+    from saga_engine.cli.words import named, say, state, told
+
     error = body["error"] or {}
-    said = ": ".join(str(error[name]) for name in ("code", "error_code", "message") if error.get(name))
+    code = named("reason", str(error["code"])) if error.get("code") else ""
+    said = ": ".join(str(each) for each in (code, error.get("error_code"), told(error)) if each)
     if "status" not in body:
-        return [body["saga_id"], "error", "", said]
+        return [body["saga_id"], say("error.word"), "", said]
     remains = any(ids for name, ids in body["report"].items() if name in _REMAINS)
-    report = "clean" if body["report"]["clean"] else "not clean" if remains else ""
-    return [body["saga_id"], body["status"], report, said]
+    report = say("clean") if body["report"]["clean"] else say("not-clean") if remains else ""
+    return [body["saga_id"], state(body["status"]), report, said]

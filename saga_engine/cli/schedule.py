@@ -15,6 +15,7 @@ from saga_engine.cli.from_table import argument, option
 from saga_engine.cli.options import DebugOption, InputOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
 from saga_engine.cli.stored_schedules import begin_none, no_schedule, read_schedules
+from saga_engine.cli.words import more, say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -77,7 +78,7 @@ def put(
     """
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import registry_for, settings_for
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
     from saga_engine.cli.template import template_of
     from saga_engine.cli.times import age_ms
     from saga_engine.plan.model import load_plan
@@ -94,7 +95,7 @@ def put(
         "pause_after": pause_after,
     }
     if every is not None and not chosen["every_s"]:
-        raise typer.BadParameter("an interval is at least 1s", param_hint="--every")
+        raise typer.BadParameter(say("schedule.interval"), param_hint="--every")
     settings = settings_for(store, tools)
     # Also where there is no store yet: then there is no such template, and none is created.
     require_used(chosen["input"] or {}, load_plan(template_of(settings, template).plan))
@@ -103,7 +104,7 @@ def put(
     made = _written(settings, registry, lambda schedules: schedules.put(name, **chosen, check_tools=checks))
     _tell(made, as_json=as_json)
     if not checks and not as_json:
-        note("hint: no tools were given, so their names and params were not checked; see --tools")
+        hint(say("hint.unchecked"))
     return exit_codes.COMPLETED
 
 
@@ -128,10 +129,11 @@ def list_schedules(
         document({"schedules": [each.to_dict() for each in found]})
     elif found:
         rows = [[each.name, each.template, _when(each), _next(each), str(each.begun)] for each in found]
-        data(table(["SCHEDULE", "TEMPLATE", "WHEN", "NEXT", "BEGUN"], rows))
+        titles = ("of-schedule", "template", "when", "next", "begun")
+        data(table([say(f"title.{each}") for each in titles], rows))
         _note_overdue(found)
     else:
-        note(f"there are no schedules in {shown(without_password(settings.store))}: `saga schedule put` makes one")
+        note(say("schedules.none", store=shown(without_password(settings.store))))
     return exit_codes.COMPLETED
 
 
@@ -210,7 +212,7 @@ def delete(
     if as_json:
         document({"deleted": name})
     else:
-        data(f"deleted: schedule {name}")
+        data(say("schedule.deleted", name=name))
     return exit_codes.COMPLETED
 
 
@@ -230,7 +232,7 @@ def trigger(
     from saga_engine.cli.drive import drive
     from saga_engine.cli.hints import queued_line
     from saga_engine.cli.options import registry_for, settings_for
-    from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.output import data, document, hint
     from saga_engine.cli.progress import Progress
     from saga_engine.cli.read_only import no_store
     from saga_engine.errors import PlanInvalid
@@ -239,17 +241,17 @@ def trigger(
     if no_store(settings) is not None:
         raise no_schedule(name)
     try:
-        progress = Progress(f"schedule {name}", {}, many=True)
+        progress = Progress(say("title.schedule", name=name), {}, many=True)
         saga_id = drive(settings, registry_for(settings), lambda there: there.schedules.trigger(name), progress)
     except PlanInvalid:
         if not settings.names_tools:
-            note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
+            hint(say("hint.no-tools"))
         raise
     if as_json:
         document({"saga_id": saga_id})
     else:
-        data(f"saga {saga_id}: queued")
-        note(f"hint: {queued_line(saga_id, settings)}")
+        data(say("schedule.queued", saga=saga_id))
+        hint(queued_line(saga_id, settings))
     return exit_codes.COMPLETED
 
 
@@ -290,34 +292,34 @@ def _tell(found: Schedule, *, as_json: bool) -> int:
     if as_json:
         document(found.to_dict())
     else:
-        data(f"schedule {found.name}: {found.template}, {_when(found)}; next: {_next(found)}")
+        data(say("schedule.line", name=found.name, what=found.template, when=_when(found), next=_next(found)))
     return exit_codes.COMPLETED
 
 
 def _lines(found: Schedule) -> list[str]:
     from saga_engine.cli.output import shown
 
-    rules = f"overlap {found.overlap}, catch-up {found.catch_up}, pause after {found.pause_after or 'none'} in a row"
+    most = found.pause_after or say("schedule.no-pause")
     lines = [
-        f"schedule {found.name}",
-        f"template: {found.template}",
-        f"when: {_when(found)}",
-        f"next: {_next(found)}",
-        f"rules: {rules}",
-        f"input: {shown(json.dumps(found.input or {}, ensure_ascii=False), 500)}",
-        f"begun {found.begun}, skipped {found.skipped}",
+        say("title.schedule", name=found.name),
+        say("schedule.template", template=found.template),
+        say("schedule.when", when=_when(found)),
+        say("schedule.next", next=_next(found)),
+        say("schedule.rules", overlap=found.overlap, catch_up=found.catch_up, n=most),
+        say("schedule.input", input=shown(json.dumps(found.input or {}, ensure_ascii=False), 500)),
+        say("schedule.begun", n=found.begun, skipped=found.skipped),
     ]
     if found.tags:
-        lines.append(f"tags: {', '.join(shown(each) for each in found.tags)}")
+        lines.append(say("schedule.tags", tags=", ".join(shown(each) for each in found.tags)))
     if found.recent:
-        lines.append(f"last sagas: {', '.join(found.recent)}")
+        lines.append(say("schedule.recent", sagas=", ".join(found.recent)))
     if found.why and not found.paused:
-        lines.append(f"the last tick was not submitted: {shown(found.why, 500)}")
+        lines.append(say("schedule.failed", why=shown(found.why, 500)))
     return lines
 
 
 def _when(schedule: Schedule) -> str:
-    return f"{schedule.cron} {schedule.time_zone}" if schedule.cron else f"every {schedule.every_s} s"
+    return f"{schedule.cron} {schedule.time_zone}" if schedule.cron else say("schedule.every", n=schedule.every_s)
 
 
 def _next(schedule: Schedule) -> str:
@@ -325,11 +327,11 @@ def _next(schedule: Schedule) -> str:
     from saga_engine.cli.times import local
 
     if schedule.paused:
-        return f"paused{f': {shown(schedule.why, 500)}' if schedule.why else ''}"
+        return say("schedule.paused-why" if schedule.why else "schedule.paused", why=shown(schedule.why, 500))
     if schedule.next_ms is None:
-        return "never"
-    late = schedule.next_ms < _overdue_ms()
-    return f"{'overdue since ' if late else ''}{local(schedule.next_ms)}"
+        return say("schedule.never")
+    when = local(schedule.next_ms)
+    return say("schedule.late", when=when) if schedule.next_ms < _overdue_ms() else when
 
 
 def _overdue_ms() -> float:
@@ -339,13 +341,12 @@ def _overdue_ms() -> float:
 
 def _note_overdue(found: Sequence[Schedule]) -> None:
     """Nothing fires a tick but a worker: an operator who forgot it would wait without end."""
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
 
     least = _overdue_ms()
     late = [each.name for each in found if each.next_ms is not None and each.next_ms < least]
     if late:
-        more = f" and {len(late) - 1} more" if len(late) > 1 else ""
-        note(f"hint: {late[0]}{more}: overdue; workers fire ticks, see saga worker")
+        hint(say("schedule.overdue", name=late[0], more=more(len(late) - 1)))
 
 
 for _name, _command, _about in (

@@ -56,11 +56,12 @@ def show(
 
     from saga_engine.cli.follow import follow_saga
     from saga_engine.cli.hints import next_line
-    from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.output import data, document, hint
     from saga_engine.cli.release import bodies as held_bodies
     from saga_engine.cli.release import tell_holds
     from saga_engine.cli.stop import bodies, concerning, tell_stops
     from saga_engine.cli.temporal import settings_there
+    from saga_engine.cli.words import say
 
     settings = settings_there(runtime, task_queue, store)
     if follow:
@@ -80,11 +81,11 @@ def show(
 
         data("\n".join([*whole_lines(body, settings, full=full), *(traceback_lines(body) if debug else [])]))
         if not debug and has_traceback(body):
-            note("hint: a tool raised an unforeseen exception; --debug shows where")
+            hint(say("debug.here"))
         tell_stops(stops)
         tell_holds(holds)
         if line := next_line(body, settings, elsewhere=owned.elsewhere, unread=owned.unread > 0):
-            note(f"hint: {line}")
+            hint(line)
     return exit_codes.of_status(outcome.status)
 
 
@@ -108,17 +109,17 @@ async def _outcome(
 
 def _print_output(body: dict[str, Any], step_id: str) -> None:
     """The output as one JSON document; null if there is none, with the reason on stderr."""
-    from saga_engine.cli.output import document, note, shown
+    from saga_engine.cli.output import document, hint, shown
     from saga_engine.cli.render import size_words
+    from saga_engine.cli.words import more, say, state
 
     found = next((step for step in body["steps"] if str(step["step_id"]) == step_id), None)
     if found is None:
         names = [shown(step["step_id"]) for step in body["steps"]]
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        known = f"{', '.join(names[:_MAX_NAMED])}{more}"
-        raise typer.BadParameter(f"the saga has no step {shown(step_id)}; it has {known}", param_hint="--step")
+        known = ", ".join(names[:_MAX_NAMED]) + more(len(names) - _MAX_NAMED)
+        raise typer.BadParameter(say("step.unknown", step=shown(step_id), known=known), param_hint="--step")
     document(found["output"])
     if found["output"] is None:
-        note(f"hint: no output, or null: the step is {found['status']}")
+        hint(say("output.none", status=state(found["status"], "step")))
     elif "output_ref" in found:
-        note(f"hint: this is the cut form of {size_words(found['output_ref']['bytes'])}; --full prints the whole")
+        hint(say("output.cut", size=size_words(found["output_ref"]["bytes"])))

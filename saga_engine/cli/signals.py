@@ -20,7 +20,7 @@ def answer(
     what: str,
     as_json: bool,
 ) -> int:
-    """Post the message and resume the saga, which needs its tools; returns the exit code.
+    """Post the message and resume the saga, which needs its tools; returns the exit code. ``what`` was recorded.
 
     Raises ``Interrupted``, and ``ToolMissing`` or ``SecretMissing``: the message is recorded, but it cannot go on here.
     """
@@ -28,10 +28,11 @@ def answer(
     from saga_engine.cli.hints import resume_line
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.progress import Progress
+    from saga_engine.cli.words import say
     from saga_engine.errors import Interrupted, SecretMissing, ToolMissing
 
     registry = registry_for(settings)
-    progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
+    progress = Progress(say("saga", saga=saga_id), {}, saga_id=saga_id)
 
     async def work(coordinator: Engine) -> Driven:
         progress.start_from((await coordinator.show(saga_id)).body)
@@ -43,8 +44,8 @@ def answer(
         raise stands(error, settings, session=progress.session, saga_id=saga_id) from error
     except (ToolMissing, SecretMissing) as error:
         raise type(error)(
-            f"{what} is recorded, but the saga cannot continue here: {error.message}",
-            hint=f"continue with: {resume_line(saga_id, settings, session=progress.session)}",
+            say(f"recorded.{what}", why=error.message),
+            hint=say("continue-with", line=resume_line(saga_id, settings, session=progress.session)),
             **error.context,
         ) from error
     return finish(found, settings, as_json=as_json)

@@ -83,6 +83,7 @@ def _set(url: str | None, change: Callable[[Store], Awaitable[list[Stop]]], *, a
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document
     from saga_engine.cli.read_only import writing_to
+    from saga_engine.cli.words import say
 
     settings = settings_for(url)
 
@@ -94,7 +95,7 @@ def _set(url: str | None, change: Callable[[Store], Awaitable[list[Stop]]], *, a
     if as_json:
         document({"stops": bodies(found)})
     else:
-        data("\n".join(_line(each) for each in found) or "no stop holds")
+        data("\n".join(_line(each) for each in found) or say("stop.none"))
     return exit_codes.COMPLETED
 
 
@@ -102,27 +103,26 @@ def _known_tools(url: str | None) -> Container[str]:
     """The names of the tools of the settings. Tools that cannot be loaded keep nobody from an emergency stop."""
     from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.cli.output import note
+    from saga_engine.cli.words import say
     from saga_engine.errors import SagaError
 
     try:
         return registry_for(settings_for(url))
     except SagaError as error:
-        note(f"whether a tool has this name is not known: {error.message}")
+        note(say("stop.unknown", why=error.message))
         return ()
 
 
 async def _note_unknown(store: Store, saga_id: str) -> None:
     """A typing error in an emergency would stop nothing."""
     from saga_engine.cli.output import note, shown
+    from saga_engine.cli.words import say
     from saga_engine.errors import SagaNotFound
 
     try:
         await store.head(saga_id)
     except SagaNotFound:
-        note(
-            f"there is no saga {shown(saga_id)} in this store yet; the stop holds it as soon as it exists"
-            f" (a tool is stopped with --tool {shown(saga_id)})"
-        )
+        note(say("stop.no-saga", saga=shown(saga_id)))
 
 
 # --- in other commands ---------------------------------------------------------------------------------------------
@@ -143,9 +143,10 @@ def bodies(found: Sequence[Stop]) -> list[dict[str, Any]]:
 def tell_stops(found: Sequence[Stop]) -> None:
     """Print the stops that hold, as notes."""
     from saga_engine.cli.output import note
+    from saga_engine.cli.words import say
 
     for each in found:
-        note(f"stopped: {_line(each)}")
+        note(say("stop.told", stop=_line(each)))
 
 
 def concerning(found: Sequence[Stop], saga_id: str, tools: Sequence[str]) -> list[Stop]:
@@ -157,9 +158,11 @@ def concerning(found: Sequence[Stop], saga_id: str, tools: Sequence[str]) -> lis
 def _line(each: Stop) -> str:
     from saga_engine.cli.output import shown
     from saga_engine.cli.times import local
+    from saga_engine.cli.words import say
 
     what, _, name = each.scope.partition(":")
-    held = f"calls of {what} {shown(name)}" if name else "all forward calls"
-    why = f": {shown(each.note, 500)}" if each.note else ""
+    held = say(f"stop.{what}", name=shown(name)) if name else say("stop.all")
+    why = say("colon") + shown(each.note, 500) if each.note else ""
     way = f"saga go --tool {shown(name)}" if what == "tool" else f"saga go {shown(name)}" if name else "saga go"
-    return f"{held}, by {shown(each.by) or 'nobody named'} since {local(each.at_ms)}{why}; {way} lifts it"
+    by = shown(each.by) or say("stop.nobody")
+    return say("stop.line", held=held, by=by, when=local(each.at_ms), why=why, way=way)

@@ -36,6 +36,7 @@ async def begin_none(name: str, body: Any, saga_id: str) -> None:
 def no_schedule(name: str) -> Exception:
     """The error for a name that no schedule has."""
     from saga_engine.cli.output import shown
+    from saga_engine.cli.words import say
     from saga_engine.errors import ScheduleNotFound
 
-    return ScheduleNotFound(f"there is no schedule {shown(name)}", hint="`saga schedule list` shows the schedules")
+    return ScheduleNotFound(say("schedule.unknown", name=shown(name)), hint=say("schedule.unknown.hint"))

@@ -121,8 +121,9 @@ def submitted(
     """
     from saga_engine.cli.drive import drive_any, driven, finish, stands
     from saga_engine.cli.hints import queued_line
-    from saga_engine.cli.output import note
+    from saga_engine.cli.output import hint
     from saga_engine.cli.progress import Progress
+    from saga_engine.cli.words import say
     from saga_engine.errors import Interrupted, PlanInvalid
     from saga_engine.tools.trace_context import called_from
 
@@ -142,9 +143,9 @@ def submitted(
         raise stands(error, settings, saga_id=saga_id) from error
     except PlanInvalid:
         if not settings.names_tools:
-            note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
+            hint(say("hint.no-tools"))
         raise
     code = finish(found, settings, as_json=as_json, code=0 if detach else None, left=detach, full=full)
     if detach and not found.outcome.ended:
-        note(f"hint: {queued_line(saga_id, settings)}")
+        hint(queued_line(saga_id, settings))
     return code

@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from saga_engine.cli.words import language
+from saga_engine.language import durations
+
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -25,30 +28,12 @@ def clock(at_ms: float) -> str:
 
 def duration(ms: float) -> str:
     """Milliseconds in the two largest units."""
-    if ms < 0:
-        return "-"
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
+    return durations.duration(ms, language())
 
 
 def ago(at_ms: float, now_ms: float) -> str:
     """How long ago it was, in the largest unit; a time slightly ahead of this clock counts as now."""
-    seconds = max(now_ms - at_ms, 0) / 1000
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size or (unit != "d" and seconds >= size):
-            return f"{int(seconds // size)} {unit} ago"
-    return f"{int(seconds)} s ago"
+    return durations.ago((now_ms - at_ms) / 1000, language())
 
 
 def age_ms(text: str, option: str) -> float:

@@ -65,13 +65,14 @@ def _nothing_there(folder: str, *, as_json: bool) -> int:
     import time
 
     from saga_engine.cli.output import document, note, shown
+    from saga_engine.cli.words import say
     from saga_engine.ports import Load
 
     if as_json:
         nothing = Load(int(time.time() * 1000), {}, 0, 0, None, {}, {})
         document(_body(nothing, nothing))
     else:
-        note(f"there are no sagas: there is no store in {shown(folder)} yet")
+        note(say("top.none", folder=shown(folder)))
     return exit_codes.COMPLETED
 
 
@@ -158,16 +159,18 @@ def _counts(body: dict[str, Any]) -> dict[str, int]:
 def _table(body: dict[str, Any], settings: Settings) -> str:
     from saga_engine.cli.output import table
     from saga_engine.cli.owners import process_words
+    from saga_engine.cli.words import say, state
 
     queue, totals = body["queue"], body["totals"]
-    waited = "" if queue["oldest_wait_ms"] is None else f" (the longest for {queue['oldest_wait_ms'] / 1000:.1f} s)"
-    states = "  ".join(f"{name} {count}" for name, count in body["sagas"].items() if count)
+    oldest_ms = queue["oldest_wait_ms"]
+    waited = "" if oldest_ms is None else say("top.waited", s=f"{oldest_ms / 1000:.1f}")
+    states = "  ".join(f"{state(name)} {count}" for name, count in body["sagas"].items() if count)
     lines = [
-        f"sagas    {states or 'none'}",
-        f"queue    {queue['queued']} wait for a worker{waited}, {queue['timed']} wait for a timer",
-        f"now      {totals['driving']} sagas running, {totals['under_way']} calls in flight",
-        f"each s   {totals['begun_per_s']:g} calls started, {totals['ended_per_s']:g} sagas ended",
-        f"owners   {_owners(body['owners'], process_words)}",
+        say("top.sagas", states=states or say("top.no-sagas")),
+        say("top.queue", queued=queue["queued"], waited=waited, timed=queue["timed"]),
+        say("top.now", driving=totals["driving"], calls=totals["under_way"]),
+        say("top.rates", begun=f"{totals['begun_per_s']:g}", ended=f"{totals['ended_per_s']:g}"),
+        say("top.owners", owners=_owners(body["owners"], process_words)),
         *_breakers(body.get("breakers", {})),
         *_holds(body.get("holds", [])),
         *_differing(body),
@@ -186,8 +189,9 @@ def _table(body: dict[str, Any], settings: Settings) -> str:
         ]
         for worker in body["workers"]
     ]
-    header = ["WORKER", "RUNNING", "IN FLIGHT", "CALLS/S", "ENDED/S", "TAKEN", "RETURNED", "REFUSED"]
-    lines.append(table(header, rows, limit_chars=120) if rows else "no live workers")
+    titles = ("worker", "running", "in-flight", "calls-s", "ended-s", "taken", "returned", "refused")
+    header = [say(f"title.{each}") for each in titles]
+    lines.append(table(header, rows, limit_chars=120) if rows else say("top.no-workers"))
     commands = list(_next(body, settings))
     return "\n".join([*lines, *([""] if commands else []), *commands])
 
@@ -195,39 +199,39 @@ def _table(body: dict[str, Any], settings: Settings) -> str:
 def _next(body: dict[str, Any], settings: Settings) -> Iterator[str]:
     """The commands for sagas that do not move by themselves."""
     from saga_engine.cli.hints import command_line
+    from saga_engine.cli.words import counted, say
 
     asks = body["sagas"].get("ESCALATED", 0)
     if asks:
-        noun, verb = ("saga", "waits") if asks == 1 else ("sagas", "wait")
-        yield f"{asks} {noun} {verb} for an operator: {command_line('inbox', settings)}"
+        yield counted("top.asks", asks, line=command_line("inbox", settings))
     if not body["workers"] and (body["queue"]["queued"] or body["owners"]["gone"]):
-        yield f"sagas wait for a worker: {command_line('worker', settings, tools=True)}"
+        yield say("top.wait", line=command_line("worker", settings, tools=True))
 
 
 def _breakers(found: dict[str, float]) -> Iterator[str]:
     """The tools that no call gets through to now; sagas wait for them."""
+    from saga_engine.cli.words import joined, more, say
+
     if found:
-        said = [
-            f"{name} {f'open for {s:.0f} s more' if s > 0 else 'lets one call through'}" for name, s in found.items()
-        ]
-        more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
-        yield f"breakers {', '.join(said[:_MOST_NAMED])}{more}: calls wait"
+        said = [say("top.open" if s > 0 else "top.half-open", tool=name, s=f"{s:.0f}") for name, s in found.items()]
+        yield say("top.breakers", breakers=joined(*said[:_MOST_NAMED]) + more(len(said) - _MOST_NAMED))
 
 
 def _holds(found: list[dict[str, Any]]) -> Iterator[str]:
     """What sagas hold for which others wait, or for too long; ``saga release`` lists the rest."""
     from saga_engine.cli.output import shown
     from saga_engine.cli.times import local
+    from saga_engine.cli.words import say
 
     if not found:
         return
     telling = [each for each in found if each["waiting"] or each["overdue"]]
-    yield f"held     {len(found)} resources by sagas, {sum(len(each['waiting']) for each in found)} calls wait for them"
+    yield say("top.held", n=len(found), waiting=sum(len(each["waiting"]) for each in found))
     for each in telling[:_MOST_NAMED]:
-        overdue = ", overdue" if each["overdue"] else ""
-        waits = f"; {len(each['waiting'])} waiting" if each["waiting"] else ""
-        who = f"saga {shown(each['saga_id'])} since {local(each['since_ms'])}"
-        yield f"         {shown(each['resource'])} by {who}{overdue}{waits}"
+        overdue = say("top.overdue") if each["overdue"] else ""
+        waits = say("top.waits", n=len(each["waiting"])) if each["waiting"] else ""
+        resource, saga, when = shown(each["resource"]), shown(each["saga_id"]), local(each["since_ms"])
+        yield say("top.holds", resource=resource, saga=saga, when=when, overdue=overdue, waits=waits)
 
 
 def _differing(body: dict[str, Any]) -> Iterator[str]:
@@ -235,16 +239,19 @@ def _differing(body: dict[str, Any]) -> Iterator[str]:
     import msgspec
 
     from saga_engine.cli.owners import difference_words
+    from saga_engine.cli.words import say
     from saga_engine.execution.governed import Governed, differences
 
     governed = {owner: msgspec.convert(each, Governed) for owner, each in body["rules"].items()}
     for difference in differences(governed):
         for words in difference_words(difference, governed):
-            yield f"differ   {words}"
+            yield say("top.differ", words=words)
 
 
 def _owners(owners: dict[str, Any], words: Callable[[str], str]) -> str:
     """The processes that may run sagas: workers, and commands that run one."""
-    named = ", ".join(words(name) for name in owners["names"][:_MOST_NAMED])
-    more = f" and {len(owners['names']) - _MOST_NAMED} more" if len(owners["names"]) > _MOST_NAMED else ""
-    return f"{owners['alive']} alive{f' ({named}{more})' if named else ''}, {owners['gone']} expired"
+    from saga_engine.cli.words import more, say
+
+    listed = ", ".join(words(name) for name in owners["names"][:_MOST_NAMED])
+    named = say("because", why=listed + more(len(owners["names"]) - _MOST_NAMED)) if listed else ""
+    return say("top.alive", alive=owners["alive"], named=named, gone=owners["gone"])

@@ -67,13 +67,18 @@ def _wants(hook: EscalationHook, question: Question) -> bool:
 
 
 def hooks_from(
-    table: Mapping[str, Any], *, source: str, base: Path | None = None, environ: Mapping[str, str] = os.environ
+    table: Mapping[str, Any],
+    *,
+    source: str,
+    base: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    language: str = "",
 ) -> Escalation:
     """The hooks in ``table``, which is ``[escalation]`` of the file ``source`` in the folder ``base``.
 
     ``$secret.NAME`` in URLs, secrets and headers is read from ``environ`` now. Raises ``SettingInvalid``, also for an
     unknown field, a variable that is not set, and an extra that is not installed: a broken channel must not stay
-    undetected until it is needed.
+    undetected until it is needed. ``language``: that of hooks that name none.
     """
     fields = _Fields(f"[escalation] in {source}", table, environ, of=EscalationTable)
     remind_s = fields.seconds("remind_s", least=1.0, zero=True)
@@ -90,7 +95,14 @@ def hooks_from(
     longest_s = Escalation().timeout_s
     for number, each in enumerate(listed, 1):
         level, hook = _hook(
-            _Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ, of=HookTable, links=links),
+            _Fields(
+                f"[[escalation.hooks]] number {number} in {source}",
+                each,
+                environ,
+                of=HookTable,
+                links=links,
+                language=language,
+            ),
             levels[1],
         )
         levels[level].append(hook)
@@ -215,7 +227,7 @@ def _webhook(fields: _Fields) -> EscalationHook:
     if len(secrets) > 1:
         fields.refuse("secret", "of a card is one: robots have no second")
     found, secret = fields.links, "".join(secrets)
-    more: dict[str, Any] = {"language": language} if language else {}
+    more = fields.language(language)
     return fields.made(
         lambda: CardHook(url, form, found, to=to, secret=secret, timeout_s=timeout_s, headers=sent, **more)
     )
@@ -229,7 +241,7 @@ def _apprise(fields: _Fields) -> EscalationHook:
     to, language = fields.recipient(), fields.text("language")
     fields.end()
     links = fields.links if to else None
-    more: dict[str, Any] = {"language": language} if language else {}
+    more = fields.language(language)
     return fields.made(
         lambda: AppriseHook(urls, timeout_s=timeout_s, links=links, to=to or "apprise", pages=fields.links, **more)
     )
@@ -247,11 +259,24 @@ class _Fields(TableReader):
     """The fields of one table; ``environ`` has the secrets, whose values no error repeats."""
 
     def __init__(
-        self, where: str, table: Any, environ: Mapping[str, str], *, of: type, links: Links | None = None
+        self,
+        where: str,
+        table: Any,
+        environ: Mapping[str, str],
+        *,
+        of: type,
+        links: Links | None = None,
+        language: str = "",
     ) -> None:
         super().__init__(where, table, of=of)
         self._environ = environ
         self.links = links
+        self._language = language
+
+    def language(self, named: str) -> dict[str, Any]:
+        """The argument of a hook for its language: the one that its table names, else that of the settings."""
+        found = named or self._language
+        return {"language": found} if found else {}
 
     def recipient(self) -> str:
         """To whom links are sent, as the journal calls them; empty: no links are sent."""

@@ -18,7 +18,7 @@ from saga_engine.core.outlooks import then_words
 from saga_engine.core.session_records import FORKED
 from saga_engine.language import LANGUAGES, Fragment, capital, catalogue
 from saga_engine.language.errors import translated
-from saga_engine.language.questions import about, asked, expires
+from saga_engine.language.questions import QUESTIONS, about, asked, expires
 from saga_engine.plan.values import printable
 from saga_engine.ports import Question
 
@@ -28,33 +28,20 @@ LINES: Final[Fragment] = {
     "again": ("Reminder {n}: ", "第 {n} 次提醒："),
     "text": (": {text}", "：{text}"),
     "first": ("{about} of saga {saga}: {asks}", "关于 saga {saga}，{about}：{asks}"),
-    "question": ("Question: {text}", "问题：{text}"),
+    "question": ("Question: {text}", "提问：{text}"),
     "to": ("Asked of: {to}", "问谁：{to}"),
-    "schema": ("The answer is a JSON value that fits {schema}", "答复是符合 {schema} 的 JSON 值"),
     "goal": ("Goal: {goal}", "目标：{goal}"),
     "asked": ("Asked: {when}", "提问时间：{when}"),
     "known": ("What is known: {error}", "已知：{error}"),
     "suggestion": ("Suggestion: {text}", "建议：{text}"),
     "call": ("The exact call: {tool} {params}", "确切的调用：{tool} {params}"),
-    "keyless": (
-        "This tool sends no key: look for the call at {when}",
-        "该工具不发送键：请按这个时间查找该调用：{when}",
-    ),
-    "keyless.params": (
-        "This tool sends no key: look for these params at {when}",
-        "该工具不发送键：请按这个时间查找这些参数：{when}",
-    ),
-    "proposed": ("The proposed steps:", "建议的步骤："),
     "sealed": ("What it is about is sealed: read it before you answer", "其内容已加密：请先查看再答复"),
-    "until": ("{then} {when}", "截至 {when}：{then}"),
     "link": ("To answer {option}, open this link and confirm: {link}", "要答复 {option}，请打开此链接并确认：{link}"),
-    "answers": ("Answer with one of:", "用以下之一答复："),
-    "then": ("then: {then}", "随后：{then}"),
     "more": ("More: {line}", "更多：{line}"),
     "page": ("The saga's page: {page}", "saga 的页面：{page}"),
     "id": ("Question {id}", "提问 {id}"),
 }
-_TEXTS: Final = {each: catalogue(each, LINES) for each in LANGUAGES}
+_TEXTS: Final = {each: catalogue(each, LINES, QUESTIONS) for each in LANGUAGES}
 _TEXT_CHARS: Final = 500
 _TITLE_CHARS: Final = 200
 _PARAMS_CHARS: Final = 2000
@@ -130,7 +117,7 @@ def _facts(question: Question, say: Callable[..., str], language: str) -> Iterat
     if question.to:
         yield say("to", to=quoted(question.to))
     if question.schema is not None:
-        yield say("schema", schema=quoted(json.dumps(question.schema, ensure_ascii=False), 1000))
+        yield capital(say("line.schema", schema=quoted(json.dumps(question.schema, ensure_ascii=False), 1000)))
     if question.goal:
         yield say("goal", goal=quoted(question.goal))
     if question.asked_ms:
@@ -145,25 +132,26 @@ def _facts(question: Question, say: Callable[..., str], language: str) -> Iterat
         shown = json.dumps(question.params, ensure_ascii=False, default=str)
         yield say("call", tool=quoted(question.tool, 64), params=quoted(shown, _PARAMS_CHARS))
     if question.called_ms is not None:
-        yield say("keyless" if question.params is None else "keyless.params", when=moment(question.called_ms))
+        key = "line.keyless" if question.params is None else "line.keyless.params"
+        yield capital(say(key, when=moment(question.called_ms)))
     if question.steps:
-        yield say("proposed")
+        yield capital(say("line.proposed"))
         yield from (f"  - {proposed(step, _STEP_CHARS)}" for step in question.steps)
     if question.sealed:
         yield say("sealed")
     if question.expires_ms is not None:
-        yield say("until", then=capital(expires(question.kind, language)), when=moment(question.expires_ms))
+        yield say("line.until", then=capital(expires(question.kind, language)), when=moment(question.expires_ms))
 
 
 def _answers(question: Question, say: Callable[..., str], language: str) -> Iterator[str]:
     if question.options:
-        yield say("answers")
+        yield capital(say("line.answers"))
     for option in question.options:
         follows = question.outlooks.get(option)
         mark = [] if follows is None else ["--expect", str(follows["mark"])]
         yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option, mark)
         if follows is not None:
-            yield "        " + say("then", then=quoted(then_words(follows, language), _THEN_CHARS))
+            yield "        " + say("line.then", then=quoted(then_words(follows, language), _THEN_CHARS))
     if question.answerable:
         yield say("more", line=show_line(question.saga_id))
 

@@ -24,6 +24,13 @@ def catalogue(language: str, *fragments: Fragment) -> dict[str, str]:
     return {key: texts[at] for key, texts in found.items()}
 
 
+def of_locale(environ: Mapping[str, str]) -> str:
+    """The language of a locale, as POSIX finds it; English if it is none of these."""
+    named = next((text for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (text := environ.get(name))), "")
+    found = named.partition(".")[0].partition("_")[0].lower()
+    return found if found in LANGUAGES else LANGUAGES[0]
+
+
 def capital(text: str) -> str:
     """A text as the beginning of a sentence."""
     return text[:1].upper() + text[1:]

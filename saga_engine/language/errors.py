@@ -358,11 +358,11 @@ ERRORS: Final[Fragment] = {
     ),
     "drift.hint-undo": (
         "undo it first: `saga undo {saga}`, then answer 'retry'",
-        "先撤销它：`saga undo {saga}`，然后回答 'retry'",
+        "先撤销它：`saga undo {saga}`，然后答复 'retry'",
     ),
     "drift.hint-cancel": (
         "its undo comes first: `saga cancel {saga}`, then answer 'retry'",
-        "它应先撤销：`saga cancel {saga}`，然后回答 'retry'",
+        "它应先撤销：`saga cancel {saga}`，然后答复 'retry'",
     ),
     "drift.hint-wait": ("wait for saga {saga}", "等待 saga {saga}"),
     "drift.hint-again": (

@@ -42,14 +42,14 @@ QUESTIONS: Final[Fragment] = {
         "the agent of this session failed, and the session is kept until its agent runs again",
         "智能体失败，会话将保留到它再次运行。",
     ),
-    "asks.ask": ("the plan asks", "计划提出的问题"),
+    "asks.ask": ("the plan asks", "计划提问"),
     "asks.deferred": (
         "it waits until its tool is available again; no answer is needed",
         "等待工具恢复可用，无需答复。",
     ),
     "asks.finally": (
         "a step of the plan's 'finally' was not done, or is in doubt; the saga's end does not change",
-        "收尾步骤没有完成或存疑，saga 的结局不变。",
+        "计划的收尾步骤没有完成或存疑，saga 的结局不变。",
     ),
     "asks.hold-overdue": (
         "the saga holds a resource for longer than its tool says; no answer is needed",
@@ -68,6 +68,19 @@ QUESTIONS: Final[Fragment] = {
     "expires.session-kept": ("everything is undone unless the agent runs again before", "智能体未再运行则全部撤销"),
     "expires.ask": ("the saga goes on without an answer at", "未答复则 saga 继续"),
     "expires.other": ("denied unless answered before", "未答复则拒绝"),
+    "line.schema": ("the answer is a JSON value that fits {schema}", "答复是符合 {schema} 的 JSON 值"),
+    "line.keyless": (
+        "this tool sends no key: look for the call at {when}",
+        "该工具不发送键：请按这个时间查找该调用：{when}",
+    ),
+    "line.keyless.params": (
+        "this tool sends no key: look for these params at {when}",
+        "该工具不发送键：请按这个时间查找这些参数：{when}",
+    ),
+    "line.proposed": ("the proposed steps:", "建议的步骤："),
+    "line.until": ("{then} {when}", "截至 {when}：{then}"),
+    "line.answers": ("answer with one of:", "用以下之一答复："),
+    "line.then": ("then: {then}", "随后：{then}"),
     "answer.happened": ("It happened", "已发生"),
     "answer.not-happened": ("It did not happen", "未发生"),
     "answer.retry": ("Try again", "重试"),

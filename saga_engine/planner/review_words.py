@@ -18,7 +18,7 @@ REVIEW: Final[Fragment] = {
         "采用它最近一次的结果，至多 {seconds} 秒之前",
     ),
     "fallback.queued": ("it is tried again every {seconds} s", "每 {seconds} 秒再试一次"),
-    "final.fallback": ("{tool}, the fallback, cannot be undone ({kind})", "后备 {tool} 无法撤销（{kind}）"),
+    "final.fallback": ("{tool}, the fallback, cannot be undone ({kind})", "后备方案 {tool} 无法撤销（{kind}）"),
     "final": ("{tool} cannot be undone ({kind})", "{tool} 无法撤销（{kind}）"),
     "notice": ("{tool} sends a {kind}, which cannot be unsent", "{tool} 发出后无法收回"),
     "notice.to": ("{tool} sends a {kind} to {to}, which cannot be unsent", "{tool} 发给 {to}，发出后无法收回"),

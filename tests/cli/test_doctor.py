@@ -45,6 +45,7 @@ def test_a_healthy_folder(cli, book):
         "task_queue": "default",
         "loop_cpu_s": "default",
         "observe": "default",
+        "language": "default",
     }
     assert "book" in {tool["name"] for tool in ran.json["tools"]}
     serving = ran.json["installation"]["server"]

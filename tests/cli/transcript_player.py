@@ -121,7 +121,7 @@ class Player:
         patch.chdir(folder)
         for name in [name for name in os.environ if name.startswith("SAGA_")]:
             patch.delenv(name)
-        for name, value in (("USER", "ada"), ("TZ", "UTC"), ("TERM", "xterm-256color")):
+        for name, value in (("USER", "ada"), ("TZ", "UTC"), ("TERM", "xterm-256color"), ("LC_ALL", "C.UTF-8")):
             patch.setenv(name, value)
         for name in ("NO_COLOR", "COLUMNS", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
@@ -130,10 +130,10 @@ class Player:
     @staticmethod
     def _fix_the_clock(patch: pytest.MonkeyPatch) -> None:
         """Times as texts of a fixed width: tables are as wide in each run."""
-        real = times.duration
+        real, ago = times.duration, times.ago
         patch.setattr(times, "local", lambda at_ms: "2026-01-02T03:04:05+00:00" if at_ms else "-")
-        patch.setattr(times, "duration", lambda ms: "7 ms" if 0 <= ms < 300_000 else real(ms))
-        patch.setattr(times, "ago", lambda _at, _now: "5 s ago")
+        patch.setattr(times, "duration", lambda ms: real(7 if 0 <= ms < 300_000 else ms))
+        patch.setattr(times, "ago", lambda _at, _now: ago(0, 5000))
         installed = {"python": "3.11.9", "platform": "Linux", "executable": "/usr/bin/python3", "graphviz": None}
         serving = {
             "path": "/usr/bin/valkey-server",

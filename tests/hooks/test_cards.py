@@ -250,6 +250,11 @@ def test_a_card_and_its_links_are_settings(tmp_path) -> None:
     assert isinstance(hook, CardHook)
     assert repr(hook) == "CardHook(feishu, open.feishu.cn)"
     assert hook.language == "zh"
+    (own,) = hooks_from(table, source="saga.toml", environ=ENVIRON, language="en").hooks
+    (unnamed,) = hooks_from(
+        tomllib.loads(TABLE.replace('language = "zh"', "")), source="saga.toml", environ=ENVIRON, language="zh"
+    ).hooks
+    assert (own.language, unnamed.language) == ("zh", "zh")  # type: ignore[attr-defined]
     links = links_from(table, source="saga.toml", environ=ENVIRON)
     assert links is not None
     assert (links.url, links.life_s, links.tenant) == ("https://saga.example.com", 600, "blue")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from saga_engine.core.session_records import FORKED
 from saga_engine.errors import SagaError
 from saga_engine.language import LANGUAGES, capital, catalogue
+from saga_engine.language.durations import duration
 from saga_engine.language.errors import translated as translated_error
 from saga_engine.language.questions import QUESTIONS, asked
 from saga_engine.language.refusals import REFUSALS
@@ -53,15 +54,7 @@ class Words:
 
     def duration(self, ms: float) -> str:
         """A stretch of time in at most two units."""
-        if ms < 1000:
-            return self("duration.ms", n=f"{ms:.0f}")
-        seconds = ms / 1000
-        if seconds < 60:
-            return self("duration.s", n=f"{seconds:.1f}")
-        minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-        if minutes < 60:
-            return self("duration.min", n=minutes, s=int(seconds % 60))
-        return self("duration.h", n=hours, min=minutes % 60) if hours < 48 else self("duration.d", n=days, h=hours % 24)
+        return duration(ms, self.language)
 
     def error(self, error: Mapping[str, Any]) -> str:
         """The message of an error: in this language if it is the engine's own."""

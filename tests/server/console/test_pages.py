@@ -102,7 +102,7 @@ async def test_every_page_of_the_demo_is_drawn_in_both_languages():
             for each, step in (("trip-hotel-full", "hotel"), ("catalogue-changed-meanwhile", "price"))
         ]
         paths += [f"/ui/sagas/group-tour?view={view}" for view in ("timeline", "graph", "records", "plan")]
-        for language, word in (("en", "Questions"), ("zh", "待答问题")):
+        for language, word in (("en", "Questions"), ("zh", "待答提问")):
             browser = Browser(app)
             browser.client.cookies.set("saga_language", language)
             for path in paths:
