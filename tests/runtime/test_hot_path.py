@@ -426,14 +426,15 @@ async def frames_per_step(
 async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
     """Function calls, forward and backward: whoever adds one to each step finds it here, and says what it is for.
 
-    A call counts once for each time that it runs: a coroutine that waited counts again. (The few beyond 82 are
-    the one count of steps, for the head of a saga whose status changes.)
+    A call counts once for each time that it runs: a coroutine that waited counts again. (What is beyond 82 is
+    the one count of steps, for the head of a saga whose status changes, and what a busy machine does by the clock in
+    each run. One function more for each step is more than half a call.)
     """
     async with Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as coordinator:
         forward = await frames_per_step(coordinator, ["forth"] * 50, 50, "COMPLETED", 64)
-        both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED", 82.1)
+        both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED", 82.5)
     assert forward < 64
-    assert both < 82.1
+    assert both < 82.5
 
 
 async def test_spans_cost_nothing_when_off_and_little_when_on(counting) -> None:
