@@ -250,9 +250,9 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
         waits = say("list.waits") if wakes_ms is None else say("list.waits-until", when=local(wakes_ms))
         parts.append(waits if "waits" in summary else say("list.no-owner"))
     if summary.get("clean") is False:
-        parts.append(say("not-clean"))
+        parts.append(say("report.not-clean"))
     if summary.get("verified") is True:
-        parts.append(say("list.verified"))
+        parts.append(say("report.verified"))
     error = summary.get("error")
     if isinstance(error, dict) and not questions:
         code = named("reason", str(error["code"])) if error.get("code") else ""

@@ -61,7 +61,7 @@ def summary_lines(body: Mapping[str, Any], settings: Settings, *, unread: bool =
 def _header(body: Mapping[str, Any]) -> list[str]:
     lines = [say("saga.status", saga=shown(body["saga_id"]), status=status_words(body["status"]))]
     if body["goal"]:
-        lines.append(say("goal", goal=shown(body["goal"], 300)))
+        lines.append(say("line.goal", goal=shown(body["goal"], 300)))
     if "undo_of" in body:
         lines.append(say("undo-of", saga=shown(body["undo_of"], 128)))
     if "undone_by" in body:
@@ -80,7 +80,7 @@ def _header(body: Mapping[str, Any]) -> list[str]:
         reason = say("reason", code=named("reason", shown(error["code"])), about=about)
         lines.append(say("colon").join([reason, *said]))
         if error.get("suggestion"):
-            lines.append(say("suggested", text=shown(told(error, "suggestion"), 500)))
+            lines.append(say("line.suggestion", text=shown(told(error, "suggestion"), 500)))
     return lines
 
 
@@ -322,10 +322,10 @@ def _report(body: Mapping[str, Any]) -> list[str]:
         return []  # it has not ended, and nothing is to be told yet
     remains = any(report.get(name) for name in ("failed", "unresolved", "left_in_place", "semantic"))
     if body["status"] in SAGA_FINAL or remains:
-        not_clean = paint("error", say("not-clean"))
-        lines = [say("report.clean") if report["clean"] else say("report.not-clean", not_clean=not_clean)]
+        how = say("report.clean") if report["clean"] else paint("error", say("report.not-clean"))
+        lines = [say("report", how=how)]
         if report["compensated"] and report["compensated"] == report.get("verified"):
-            lines[0] += say("report.verified")
+            lines[0] = joined(lines[0], say("report.verified"))
     else:
         lines = [say("report.so-far")]
     for name in _LISTS:

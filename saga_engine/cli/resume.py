@@ -136,5 +136,5 @@ def _row(body: dict[str, Any]) -> list[Any]:
     if "status" not in body:
         return [body["saga_id"], say("error.word"), "", said]
     remains = any(ids for name, ids in body["report"].items() if name in _REMAINS)
-    report = say("clean") if body["report"]["clean"] else say("not-clean") if remains else ""
+    report = say("report.clean") if body["report"]["clean"] else say("report.not-clean") if remains else ""
     return [body["saga_id"], state(body["status"]), report, said]

@@ -29,11 +29,9 @@ LINES: Final[Fragment] = {
     "text": (": {text}", "：{text}"),
     "first": ("{about} of saga {saga}: {asks}", "关于 saga {saga}，{about}：{asks}"),
     "question": ("Question: {text}", "提问：{text}"),
-    "to": ("Asked of: {to}", "问谁：{to}"),
-    "goal": ("Goal: {goal}", "目标：{goal}"),
+    "to": ("Asked of: {to}", "提问对象：{to}"),
     "asked": ("Asked: {when}", "提问时间：{when}"),
     "known": ("What is known: {error}", "已知：{error}"),
-    "suggestion": ("Suggestion: {text}", "建议：{text}"),
     "call": ("The exact call: {tool} {params}", "确切的调用：{tool} {params}"),
     "sealed": ("What it is about is sealed: read it before you answer", "其内容已加密：请先查看再答复"),
     "link": ("To answer {option}, open this link and confirm: {link}", "要答复 {option}，请打开此链接并确认：{link}"),
@@ -119,7 +117,7 @@ def _facts(question: Question, say: Callable[..., str], language: str) -> Iterat
     if question.schema is not None:
         yield capital(say("line.schema", schema=quoted(json.dumps(question.schema, ensure_ascii=False), 1000)))
     if question.goal:
-        yield say("goal", goal=quoted(question.goal))
+        yield capital(say("line.goal", goal=quoted(question.goal)))
     if question.asked_ms:
         yield say("asked", when=moment(question.asked_ms))
     if question.error:
@@ -127,7 +125,7 @@ def _facts(question: Question, say: Callable[..., str], language: str) -> Iterat
         told = [translated(code, str(question.error.get(name) or ""), language) for name in ("message", "suggestion")]
         yield say("known", error=quoted(": ".join(each for each in (code, told[0]) if each)))
         if told[1]:
-            yield say("suggestion", text=quoted(told[1]))
+            yield capital(say("line.suggestion", text=quoted(told[1])))
     if question.params is not None:
         shown = json.dumps(question.params, ensure_ascii=False, default=str)
         yield say("call", tool=quoted(question.tool, 64), params=quoted(shown, _PARAMS_CHARS))

@@ -137,7 +137,7 @@ ERRORS: Final[Fragment] = {
         "child sagas are nested more than {most} levels deep",
         "子 saga 的嵌套超过 {most} 层",
     ),
-    "session_failed": ("the agent failed", "智能体失败了"),
+    "session_failed": ("the agent failed", "智能体失败"),
     "step_failed": ("the step was not done", "步骤没有完成"),
     "stopped": ("nothing was called: an operator's stop holds the call", "没有发出调用：运维人员的停止阻止了它"),
     "timeout": ("no answer within {s} s", "{s} 秒内没有应答"),

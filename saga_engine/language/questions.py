@@ -68,6 +68,8 @@ QUESTIONS: Final[Fragment] = {
     "expires.session-kept": ("everything is undone unless the agent runs again before", "智能体未再运行则全部撤销"),
     "expires.ask": ("the saga goes on without an answer at", "未答复则 saga 继续"),
     "expires.other": ("denied unless answered before", "未答复则拒绝"),
+    "line.goal": ("goal: {goal}", "目标：{goal}"),
+    "line.suggestion": ("suggestion: {text}", "建议：{text}"),
     "line.schema": ("the answer is a JSON value that fits {schema}", "答复是符合 {schema} 的 JSON 值"),
     "line.keyless": (
         "this tool sends no key: look for the call at {when}",

@@ -78,7 +78,7 @@ def test_nothing_is_said_in_one_language_only() -> None:
     for where, english, chinese in ALL:
         assert where in UNEQUAL or values_of(english) == values_of(chinese), where
         assert _HAN.search(english) is None, where
-        ours = re.sub(r"\{\w+\}|`[^`]*`|\b(?:[Ss]agas?|SAGA|JSON)\b", "", english)
+        ours = re.sub(r"\{\w+\}|`[^`]*`|\b(?:[Ss]agas?|SAGAS?|JSON)\b", "", english)
         assert _HAN.search(chinese) or not re.search(r"[A-Za-z]{2}", ours), where
 
 
@@ -96,6 +96,25 @@ def test_a_text_stands_in_one_fragment() -> None:
     assert len(catalogue("zh", QUESTIONS, STATES, SAGAS, PAGES)) > 400
     with pytest.raises(ValueError, match="two fragments"):
         catalogue("en", QUESTIONS, {"asks.ask": ("other words", "别的话")})
+
+
+#: Texts of one or two words that mean several things, or stand in several places of a sentence.
+AMBIGUOUS = {
+    "next": "the next page; the next time",
+    "none": "of a list; of a number",
+    "remains": "what stands now; what will stand",
+    "resume": "a saga; a schedule",
+    "reused": "what was reused; what would be",
+    "undone": "what was undone; what will be",
+}
+
+
+def test_what_is_said_alike_in_english_is_said_alike_in_chinese() -> None:
+    """However it is written: as a title, within a sentence, or at its beginning."""
+    found: dict[str, set[str]] = {}
+    for _, english, chinese in ALL:
+        found.setdefault(english.strip(" .:,").casefold(), set()).add(chinese.strip(" 。：，、").casefold())
+    assert {english for english, texts in found.items() if len(texts) > 1} == set(AMBIGUOUS)
 
 
 def test_a_question_in_each_language() -> None:

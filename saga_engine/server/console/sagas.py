@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.execution.owner import words_of
+from saga_engine.language import capital
 from saga_engine.plan.values import cut
 from saga_engine.server.console.drawing import Node, axis_svg, graph_svg, row_svg
 from saga_engine.server.console.frame import (
@@ -120,7 +121,7 @@ def _head(frame: Frame, saga: Saga, now_ms: int) -> Html:
     lines: list[Part] = [
         tag("span", None, words("saga.started"), " ", moment(body["started_ms"])),
         tag("span", {"class": "number"}, words.duration(max(long, 0))),
-        tag("span", None, words("saga.counts", n=body["counts"]["in_effect"], of=body["counts"]["steps"])),
+        tag("span", None, words("standing", n=body["counts"]["in_effect"], of=body["counts"]["steps"])),
         tag("span", None, words("saga.records", n=saga.length)),
         tag(
             "span",
@@ -209,7 +210,7 @@ def _report(frame: Frame, body: Mapping[str, Any]) -> Html | None:
         ]
         more = words("more", n=len(listed) - 30) if len(listed) > 30 else None
         css = "remains" if name in _REMAINS else ""
-        rows.append((tag("dt", {"class": css}, words(f"report.{name}")), tag("dd", None, steps, more)))
+        rows.append((tag("dt", {"class": css}, capital(words(f"report.{name}"))), tag("dd", None, steps, more)))
     dropped = (report.get("dropped") or [])[:10]
     rows += [
         (tag("dt", None, words("report.dropped")), tag("dd", None, f"{each['step_id']}: {each['reason']}"[:500]))
@@ -238,7 +239,7 @@ def _verified(frame: Frame, report: Mapping[str, Any]) -> Html | None:
     """Whether every undo was looked at, and did what it says."""
     if not report["compensated"] or report["compensated"] != report.get("verified"):
         return None
-    return tag("span", {"class": "quiet"}, " ", frame.words("report.all-verified"))
+    return tag("span", {"class": "quiet"}, " ", frame.words("report.verified"))
 
 
 def _answered(frame: Frame, body: Mapping[str, Any]) -> Html | None:

@@ -9,7 +9,7 @@ from saga_engine.language import Fragment
 PAGES: Final[Fragment] = {
     "skip": ("Skip to the content", "跳到正文"),
     "nothing": ("nothing", "无"),
-    "more": ("and {n} more", "还有 {n} 项"),
+    "more": ("and {n} more", "另有 {n} 项"),
     "nav.label": ("Pages", "页面"),
     "nav.sagas": ("Sagas", "Saga"),
     "nav.questions": ("Questions", "待答提问"),
@@ -79,7 +79,7 @@ PAGES: Final[Fragment] = {
     "worker.begun": ("Calls begun", "已开始调用"),
     "worker.taken": ("Taken", "领取"),
     "worker.returned": ("Returned", "归还"),
-    "worker.refused": ("Refused", "拒绝"),
+    "worker.refused": ("Refused", "被拒绝"),
     "holds.title": ("Held resources", "被持有的资源"),
     "holds.why": (
         "Each saga keeps these until it has ended. `saga release` takes one away, and says what follows.",
@@ -88,8 +88,8 @@ PAGES: Final[Fragment] = {
     "holds.resource": ("Resource", "资源"),
     "holds.saga": ("Held by", "持有者"),
     "holds.since": ("Since", "始于"),
-    "holds.waiting": ("Waiting", "等待者"),
-    "holds.overdue": ("overdue", "超时"),
+    "holds.waiting": ("Waiting", "等待中"),
+    "holds.overdue": ("overdue", "逾期"),
     "differing.title": ("Processes with different rules", "规则不同的进程"),
     "differing.why": (
         (
@@ -110,8 +110,8 @@ PAGES: Final[Fragment] = {
     "tool.calls": ("Counters", "计数器"),
     "tool.stop": ("Stop…", "停止…"),
     "counter.calls": ("calls", "调用"),
-    "counter.done": ("done", "完成"),
-    "counter.not_done": ("not done", "未完成"),
+    "counter.done": ("done", "已完成"),
+    "counter.not_done": ("not done", "没有完成"),
     "counter.unknown": ("unknown", "未知"),
     "counter.rejected": ("rejected", "被熔断"),
     "counter.blocked": ("blocked", "被拦截"),
@@ -156,7 +156,7 @@ PAGES: Final[Fragment] = {
     "matrix.title": ("What every single failure leaves", "每种失败的后果"),
     "matrix.worst": ("Failures that are not clean ({n})", "不干净的失败（{n}）"),
     "matrix.half": ("undone in part: {done} of {of} calls", "仅撤销一部分：{of} 个调用中的 {done} 个"),
-    "matrix.stands": ("Remains:", "遗留："),
+    "matrix.stands": ("Remains:", "仍在："),
     "matrix.left-out": ("{n} failure points were left out.", "省略了 {n} 个失败点。"),
     "zone": ("Times:", "时间："),
     "schedule.overdue": ("overdue", "逾期"),
