@@ -71,7 +71,7 @@ def opened(world: World, store: Any = "memory://", **options: Any) -> Any:
     "table",
     [
         {"deadline_s": 0}, {"deadline_s": True}, {"deadline_s": "1"}, {"deadline_s": float("nan")}, {"max_calls": 0},
-        {"max_calls": 1.5}, {"max_steps": None}, {"max_steps": 10_001}, {"max_parallel": 0}, {"max_parallel": 65},
+        {"max_calls": 1.5}, {"max_steps": None}, {"max_steps": 20_001}, {"max_parallel": 0}, {"max_parallel": 65},
         {"max_parallel": True}, {"calls": 3},
         {"max_crashes": 0}, {"max_crashes": 1_001}, {"guard_wait_s": -1}, {"guard_wait_s": None}, {"guard_wait_s": True},
     ],
