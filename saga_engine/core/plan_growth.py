@@ -7,7 +7,7 @@ stays pure: compiling is a function of the plan, the tools' declarations and the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,9 @@ from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.session_steps import compile_builtin, compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.which_undo import UndoOf
+
+#: A plan of fewer bytes has few steps: it is compiled as a whole, and kept for other sagas (``execution.plan_cache``).
+_SMALL: Final = 4_000
 
 
 def plan_of(started: SagaStarted) -> Any:
@@ -47,6 +50,24 @@ def prepare_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Pla
     plan = plan or load_started(started)
     made = prepare_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
     return made if started.limits is None else made._replace(compiled=started.limits.applied(made.compiled))
+
+
+def recorded_started(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan | None:
+    """The journalled plan, whose steps are compiled when they are first used; None: it is compiled as a whole."""
+    plan = started.plan
+    body = bytes(plan) if isinstance(plan, msgspec.Raw) else msgspec.json.encode(plan)
+    if len(body) < _SMALL:
+        return None
+    from saga_engine.plan.recorded import recorded_plan
+
+    return recorded_plan(
+        body,
+        catalog,
+        given=started.input,
+        undos=started.undos,
+        reads=frozenset(started.reads),
+        limits=started.limits,
+    )
 
 
 class Added(NamedTuple):

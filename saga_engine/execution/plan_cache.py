@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from saga_engine.core.plan_growth import compile_started, prepare_started
+from saga_engine.core.plan_growth import compile_started, prepare_started, recorded_started
 from saga_engine.core.records import SagaStarted
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import Prepared, prepare_plan
@@ -38,6 +38,10 @@ def compile_journalled(started: SagaStarted, catalog: ToolCatalog | None) -> Com
     """The plan of a journal. Without a catalog it is enough to view a saga, but not to drive it."""
     if started.session:
         return compile_started(started, catalog)  # the plan grows in place
+    with no_collection():
+        recorded = recorded_started(started, catalog)
+    if recorded is not None:
+        return recorded
     content = msgspec.json.encode([started.plan, started.undos, started.reads, started.limits])
     return _cached(catalog, content, started.input, lambda: prepare_started(started, catalog))
 

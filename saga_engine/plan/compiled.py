@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -409,16 +409,24 @@ class StepsByTool:
         """Take in the steps that came since it last looked."""
         if self.seen == len(steps):
             return
-        while self.seen < len(steps):
-            step = steps[self.seen]
+        self.learn(map(tools_of, steps[self.seen :]))
+
+    def learn(self, tools: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
+        """Take in the next steps: the tools that each calls, and those that undo it."""
+        for calls, undos in tools:
+            for tool in calls:
+                _note(self._calls, tool, self.seen)
+            for tool in undos:
+                _note(self._undos, tool, self.seen)
             self.seen += 1
-            for serving in step.servings():
-                if serving.tool:
-                    _note(self._calls, serving.tool, step.index)
-                for undo in () if serving.rollback is None else serving.rollback.calls():
-                    if undo.tool:
-                        _note(self._undos, undo.tool, step.index)
         self.meet = not self._calls.keys().isdisjoint(self._undos)
+
+
+def tools_of(step: CompiledStep) -> tuple[Sequence[str], Sequence[str]]:
+    """The tools that a step calls, itself or with a fallback, and those that undo it."""
+    servings = list(step.servings())
+    undos = (undo for each in servings if each.rollback is not None for undo in each.rollback.calls())
+    return [each.tool for each in servings if each.tool], [undo.tool for undo in undos if undo.tool]
 
 
 def _note(found: dict[str, list[int]], tool: str, index: int) -> None:

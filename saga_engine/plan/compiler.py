@@ -152,7 +152,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         on_failure=plan.on_failure,
         name=plan.name or "",
         tags=plan.tags,
-        undos=dict(_registered_undos(steps)),
+        undos=dict(registered_undos(steps)),
         reads=reads,
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive=sensitive,
@@ -163,7 +163,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
     )
 
 
-def _registered_undos(steps: list[CompiledStep]) -> Iterator[tuple[str, str]]:
+def registered_undos(steps: list[CompiledStep]) -> Iterator[tuple[str, str]]:
     """The undos that come from a tool's registration, by slot: the step's key, or ``KEY#N`` for its N-th fallback."""
     for step in steps:
         for number, serving in enumerate(step.servings()):

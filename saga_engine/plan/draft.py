@@ -168,6 +168,13 @@ def draft(
     return made
 
 
+def single_steps(
+    made: Draft, undos: Mapping[str, str], reads: Collection[str]
+) -> Callable[[int, Step, Path], CompiledStep]:
+    """Compiles single steps of a recorded plan, each by its index, what is written for it, and its path."""
+    return _Drafter(made, undos, reads, {}).step
+
+
 def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
     """The draft of the steps of ``finally``. They may bind the outputs of all steps, and the end."""
     plan, first = made.plan, len(made.steps)

@@ -374,6 +374,15 @@ def load_json(data: dict[str, Any], *, session: bool = False, recorded: bool = F
     return plan
 
 
+def load_step(data: Any, path: ProblemPath) -> Step:
+    """One step of a recorded plan. Raises ``PlanInvalid``."""
+    problems = Problems()
+    step = _step(data, path, problems, recorded=True)
+    if step is None or problems:
+        problems.refuse()
+    return step
+
+
 def form_of(word: str, body: Any, problems: Problems) -> dict[str, Any] | None:
     """The body of a built-in step, or ``None`` and the problems of its form."""
     made = _validated(_NESTED[word], body, (word,), problems)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -33,6 +33,8 @@ _T = TypeVar("_T")
 
 #: A journal with more records is folded beside the event loop, unless it is driven here.
 _LONG: Final = 1_000
+#: Large values of more bytes are decoded beside the event loop.
+_LARGE_BYTES: Final = 256 * 1024
 
 
 async def read_records(
@@ -63,16 +65,26 @@ async def at_hand(store: Store, saga_id: str, records: list[AnyRecord]) -> list[
 
 async def decoded(store: Store, saga_id: str, data: Sequence[bytes], *, whole: bool = True) -> list[AnyRecord]:
     """Decoded records with large values restored; raises what ``read_records`` raises."""
-    records = [decode(piece) for piece in data]
+    records = await _sooner(len(data), lambda: [decode(piece) for piece in data])
     return await _inflated(store, saga_id, records) if whole else records
 
 
+async def _sooner(count: int, work: Callable[[], _T]) -> _T:
+    """Work on so many records: of a long journal beside the loop."""
+    return work() if count <= _LONG else await aside(work)
+
+
 async def _inflated(store: Store, saga_id: str, records: list[AnyRecord]) -> list[AnyRecord]:
-    digests = sorted({ref.digest for record in records for ref in refs_of(record).values()})
-    if not digests:
+    with_values = [record for record in records if refs_of(record)]
+    if not with_values:
         return records
-    values = await store.values(saga_id, digests)
-    return [inflate(record, values) for record in records]
+    values = await store.values(saga_id, sorted({ref.digest for each in with_values for ref in refs_of(each).values()}))
+    whole = partial(_whole, records, values)
+    return await aside(whole) if sum(map(len, values.values())) > _LARGE_BYTES else whole()
+
+
+def _whole(records: list[AnyRecord], values: Mapping[str, bytes]) -> list[AnyRecord]:
+    return [inflate(record, values) if refs_of(record) else record for record in records]
 
 
 def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
