@@ -14,10 +14,11 @@ from saga_engine.operations.table import OPERATIONS
 
 
 class Taken(NamedTuple):
-    """The param that an option or an argument is made from."""
+    """The param that an option or an argument is made from; ``otherwise``: its help has other words."""
 
     operation: str
     param: str
+    otherwise: bool
 
 
 def option(operation: str, param: str, *flags: str, **how: Any) -> Any:
@@ -27,14 +28,14 @@ def option(operation: str, param: str, *flags: str, **how: Any) -> Any:
     maximum, for a command that reads page by page. Without ``bounds`` a number is typed otherwise, as an age.
     """
     made = typer.Option(*flags, **_made(operation, param, **how))
-    made.taken = Taken(operation, param)
+    made.taken = Taken(operation, param, "help" in how)
     return made
 
 
 def argument(operation: str, param: str, **how: Any) -> Any:
     """The argument of a command for a param of an operation; see ``option``."""
     made = typer.Argument(**_made(operation, param, **how))
-    made.taken = Taken(operation, param)
+    made.taken = Taken(operation, param, "help" in how)
     return made
 
 

@@ -15,6 +15,11 @@ from saga_engine.operations import params as p
 from saga_engine.operations.params import Schema, made_of, told
 from saga_engine.plan.limits import MAX_EVENTS, MAX_GOAL_CHARS
 
+#: What every operation can raise: the journals cannot be reached or written, or this process ends.
+EVERY: Final = (
+    *("store-unavailable", "store-refused", "durability-insufficient", "runtime-unavailable", "lease-lost"),
+    *("interrupted", "journal-unreadable"),
+)
 #: ``write``: asked twice, it happens twice, unless a key or an id says that it is the same. ``settles``: asked again,
 #: it changes nothing more.
 Effect = Literal["read", "write", "settles"]
@@ -26,7 +31,7 @@ class Operation(NamedTuple):
     ``params``: what it takes, as JSON Schema, and of these the ``required`` ones; a door may describe one in its own
     words, and takes a schema's ``default`` as its own. ``rules``: what holds between them, as JSON Schema.
     ``result``, ``preview``: what it gives, and with ``dry_run``: names of schemas; empty: nothing, or a stream.
-    ``errors``: the codes of its own errors, beside those that every operation can raise.
+    ``errors``: the codes of its own errors, beside ``EVERY``.
     """
 
     scope: Literal["", "read", "submit", "resolve", "admin"]
@@ -41,7 +46,8 @@ class Operation(NamedTuple):
 
 _OF: Final[Mapping[str, Schema]] = {"saga_id": p.SAGA}
 _ACT: Final[Mapping[str, Schema]] = {**_OF, "wait": p.WAIT}
-_GONE: Final = ("saga-not-found", "saga-erased")
+#: Of a saga that is read: it is not there, its key was destroyed, or nobody here has it.
+_UNREAD: Final = ("saga-not-found", "saga-erased", "key-missing", "seal-broken")
 _CHECK: Final[Mapping[str, Schema]] = {"plan": p.PLAN, "input": p.INPUT}
 _SCOPE: Final[Mapping[str, Schema]] = {"tool": p.TOOL, "saga_id": p.OF_SAGA}
 _ONE_AT_MOST: Final[Schema] = {"not": {"required": ["tool", "saga_id"]}}
@@ -65,7 +71,18 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         },
         rules={"oneOf": [{"required": ["plan"]}, {"required": ["template"]}]},
         result="Saga",
-        errors=("plan-invalid", "value-not-json", "template-not-found", "saga-exists", "saga-erased", "queue-full"),
+        errors=(
+            "plan-invalid",
+            "value-not-json",
+            "template-not-found",
+            "saga-exists",
+            "saga-erased",
+            "queue-full",
+            "setting-invalid",
+            "tool-missing",
+            "secret-missing",
+            "extension-missing",
+        ),
     ),
     "searchSagas": Operation(
         "read",
@@ -89,7 +106,7 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         {**_ACT, "full": p.FULL, "step": told(p.TEXT, "The output of this step alone.")},
         ("saga_id",),
         result="Saga",
-        errors=_GONE,
+        errors=_UNREAD,
     ),
     "showHistory": Operation(
         "read",
@@ -97,14 +114,14 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         {**_OF, "after": {**p.AFTER, "default": -1}, "limit": p.LIMIT, "full": p.FULL},
         ("saga_id",),
         result="History",
-        errors=_GONE,
+        errors=_UNREAD,
     ),
     "streamSaga": Operation(
         "read",
         "read",
         {**_OF, "after": p.AFTER, "stops": told(p.TRUTH, "The operators' stops that may hold the saga as well.")},
         ("saga_id",),
-        errors=_GONE,
+        errors=_UNREAD,
     ),
     "cancelSaga": Operation(
         "resolve",
@@ -112,7 +129,7 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         {**_ACT, "note": p.NOTE},
         ("saga_id",),
         result="Saga",
-        errors=(*_GONE, "cancel-refused"),
+        errors=(*_UNREAD, "cancel-refused"),
     ),
     "resolveSaga": Operation(
         "resolve",
@@ -127,7 +144,7 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         },
         ("saga_id", "step_id", "decision"),
         result="Saga",
-        errors=(*_GONE, "decision-refused", "step-unknown"),
+        errors=(*_UNREAD, "decision-refused", "step-unknown"),
     ),
     "amendSaga": Operation(
         "submit",
@@ -135,7 +152,7 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         {**_ACT, "steps": p.STEPS, "note": p.NOTE},
         ("saga_id", "steps"),
         result="Saga",
-        errors=(*_GONE, "amend-refused", "plan-invalid"),
+        errors=(*_UNREAD, "amend-refused", "plan-invalid", "tool-missing"),
     ),
     "undoSaga": Operation(
         "resolve",
@@ -149,7 +166,7 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         ("saga_id",),
         result="Saga",
         preview="Undo",
-        errors=(*_GONE, "undo-refused"),
+        errors=(*_UNREAD, "undo-refused", "tool-missing"),
     ),
     "forkSaga": Operation(
         "submit",
@@ -166,10 +183,10 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         ("saga_id",),
         result="Saga",
         preview="Fork",
-        errors=(*_GONE, "fork-refused", "plan-invalid", "saga-exists"),
+        errors=(*_UNREAD, "fork-refused", "plan-invalid", "saga-exists", "tool-missing"),
     ),
     "resumeSaga": Operation(
-        "resolve", "settles", _ACT, ("saga_id",), result="Saga", errors=(*_GONE, "resume-refused", "lease-held")
+        "resolve", "settles", _ACT, ("saga_id",), result="Saga", errors=(*_UNREAD, "resume-refused", "lease-held")
     ),
     "eraseSaga": Operation(
         "admin",
@@ -184,7 +201,9 @@ _SAGAS: Final[Mapping[str, Operation]] = {
         errors=("saga-not-found", "erase-refused"),
     ),
     "checkPlan": Operation("read", "read", _CHECK, ("plan",), result="Checked"),
-    "simulatePlan": Operation("read", "read", _CHECK, ("plan",), result="Rehearsal", errors=("plan-invalid",)),
+    "simulatePlan": Operation(
+        "read", "read", _CHECK, ("plan",), result="Rehearsal", errors=("plan-invalid", "value-not-json")
+    ),
     "makePlan": Operation(
         "submit",
         "read",
@@ -260,7 +279,7 @@ _EVENTS: Final[Mapping[str, Operation]] = {
         },
         ("saga_id", "step_id"),
         result="Callback",
-        errors=(*_GONE, "event-refused"),
+        errors=(*_UNREAD, "event-refused"),
     ),
     "callBack": Operation(
         "",

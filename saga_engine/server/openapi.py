@@ -93,17 +93,20 @@ def _responses(operation: Operation) -> dict[str, Any]:
             found[str(status)]["content"] = {"application/json": {"schema": schema}}
         if status in (201, 202):
             found[str(status)]["headers"] = {"Location": {"schema": {"type": "string"}}}
+    codes: dict[int, list[str]] = {}
+    for code in operation.does.errors:
+        codes.setdefault(STATUS[code], []).append(code)
     refused = {
         *_COMMON,
         *operation.refusals,
-        *(STATUS[code] for code in operation.does.errors),
+        *codes,
         *((409,) if operation.keyed else ()),
         *((410,) if "{saga_id}" in operation.path else ()),  # any saga may have been erased
         *(_OF_BODIES if operation.body is not None or operation.takes_any else ()),
     }
     for status in sorted(refused):
         found[str(status)] = {
-            "description": TITLES[status],
+            "description": ": ".join(each for each in (TITLES[status], ", ".join(codes.get(status, ()))) if each),
             "content": {MEDIA_TYPE: {"schema": ref("Problem")}},
         }
     return found

@@ -71,6 +71,11 @@ STATUS: Final[Mapping[str, int]] = {
     "interrupted": 503,
     "lease-lost": 503,
 }
+#: What the server itself can answer to any request: malformed, unknown caller, forbidden, too many, a defect.
+OF_SERVER: Final = (
+    *("request-invalid", "unauthenticated", "forbidden", "quota-exceeded", "key-reused", "issuer-unavailable"),
+    "unexpected",
+)
 TITLES: Final[Mapping[int, str]] = {
     400: "Bad request",
     401: "Not authenticated",

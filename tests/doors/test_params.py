@@ -370,6 +370,21 @@ def _fits(schema: Mapping[str, Any], hint: Any) -> bool:
     return all(wanted[each] in text or (each == "object" and "Source" in text) for each in kinds)
 
 
+#: So many params have other words on the command line: it reads files, ages and K=V. Only fewer.
+MOST_OTHERWISE = 12
+
+
+def test_a_param_has_the_same_words_at_the_command_line() -> None:
+    """But where it is typed otherwise than it is sent."""
+    told_otherwise = {
+        (taken.operation, taken.param)
+        for _, command in commands()
+        for how in options(command).values()
+        if (taken := taken_of(how)) is not None and taken.otherwise
+    }
+    assert 0 < len(told_otherwise) <= MOST_OTHERWISE, told_otherwise
+
+
 def test_an_option_is_what_the_table_says() -> None:
     """Its type is that of the param, its choices are the table's, and so is a default that it has."""
     wrong = []

@@ -14,10 +14,12 @@ import jsonschema_rs
 
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.listener import Listener, address_of, bound
+from saga_engine.operations.table import EVERY, OPERATIONS
 from saga_engine.ports import PlannerAnswer, PlannerRequest, PlannerUsage
 from saga_engine.server.app import create_app
 from saga_engine.server.desk import Desk
 from saga_engine.server.listen import serve
+from saga_engine.server.problems import OF_SERVER
 from saga_engine.server.settings import ServerSettings
 
 JSON = {"content-type": "application/json"}
@@ -96,6 +98,9 @@ class Api:
             return
         (media,) = declared
         assert found.headers["content-type"].partition(";")[0] == media
+        if found.status_code >= 400:
+            known = {*OPERATIONS[operation["operationId"]].errors, *EVERY, *OF_SERVER}
+            assert found.json()["code"] in known, (operation["operationId"], found.text)
         if "json" in media:
             schema = {**declared[media]["schema"], "components": self.document["components"]}
             jsonschema_rs.Draft202012Validator(schema).validate(found.json())

@@ -10,9 +10,9 @@ from saga_engine.server.operation import Operation
 from saga_engine.server.routes import operations
 from saga_engine.server.schemas import COMPONENTS
 
-_ABOUT = """Every operation of `saga serve`, with the scope of the token that it needs, its query parameters and the
-fields of its body; `GET /v1/openapi.json` has their types. Below are the fields of a saga, as the API and `--json` give
-it. [Server](../server.md) is the guide."""
+_ABOUT = """Every operation of `saga serve`, with the scope of the token that it needs, its query parameters, the
+fields of its body and its own [errors](errors.md); `GET /v1/openapi.json` has their types. Below are the fields of a
+saga, as the API and `--json` give it. [Server](../server.md) is the guide."""
 #: The components that have a section, and its heading.
 _SHOWN = {"Saga": "A saga", "Step": "A step", "OpenQuestion": "An open question", "Answered": "An answer"}
 
@@ -25,7 +25,7 @@ def page() -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-_COLUMNS = ("request", "scope", "does", "query", "body")
+_COLUMNS = ("request", "scope", "does", "query", "body", "errors")
 
 
 def _row(operation: Operation) -> tuple[str, ...]:
@@ -37,6 +37,7 @@ def _row(operation: Operation) -> tuple[str, ...]:
         cell(does),
         ", ".join(map(code, operation.query)),
         ", ".join(map(code, body)),
+        ", ".join(map(code, operation.does.errors)),
     )
 
 
