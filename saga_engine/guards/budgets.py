@@ -44,7 +44,6 @@ _SAGA_MS: Final = 30 * 24 * 3600 * 1000
 _DAY_MS: Final = 3 * 24 * 3600 * 1000
 #: A sum of decimal fractions is not exact: so much more counts as reached.
 _ROUNDING: Final = 1e-9
-_HINT: Final = "call nothing more that costs: finish with what you have, and say what is missing"
 
 
 class _Spent(msgspec.Struct, omit_defaults=True):
@@ -178,12 +177,12 @@ class Budget:
         for unit in self._costs:
             most = (budget or {}).get(unit)
             if most is not None and _is_too_much(sums.get(unit, 0.0), amounts.get(unit), most):
-                return _refused(f"{sums.get(unit, 0.0):g} of {most:g} {unit} of this saga are spent", _HINT)
+                return _refused(f"{sums.get(unit, 0.0):g} of {most:g} {unit} of this saga are spent")
         if limit:
             mine = {unit: amounts.get(unit, 0.0) for unit in self._costs}
             bound = limit if budget is not None else {}
             if why := await self._budgets.add_today(call.idempotency_key, mine, bound):
-                return _refused(why, f"{_HINT}; the budget is one of each day (UTC), and begins anew after it")
+                return _refused(why, "budget_spent.hint-day")
         await self._budgets.note(call, amounts)
         return amounts
 
@@ -218,6 +217,6 @@ def _passed(limit: Mapping[str, float], amounts: Mapping[str, float], found: Map
     return ""
 
 
-def _refused(why: str, hint: str) -> NotDone:
-    message = said("budget_spent", why=why)
+def _refused(why: str, key: str = "budget_spent.hint") -> NotDone:
+    message, hint = said("budget_spent", why=why), said(key)
     return NotDone(ErrorInfo("budget_spent", message, hint, retryable=False), retryable=False)

@@ -153,7 +153,7 @@ def _in_flight(name: str, claim: Claim) -> NotDone:
         ErrorInfo(
             "duplicate_in_flight",
             said("duplicate_in_flight", saga=repr(saga_of(claim.owner)), tool=repr(name)),
-            suggestion="wait for that saga, or settle its step in doubt",
+            suggestion=said("duplicate_in_flight.hint"),
             retryable=True,
         ),
         retryable=True,
@@ -337,7 +337,7 @@ def _shared(name: str, relying: list[str]) -> NotDone:
         ErrorInfo(
             "result_shared",
             said("result_shared", tool=repr(name), sagas=named),
-            suggestion="undo those sagas first and try again, or leave the call as it is",
+            suggestion=said("result_shared.hint"),
             retryable=False,
         ),
         retryable=False,

@@ -147,7 +147,7 @@ def turned_away(word: Word, what: str) -> NotDone:
 
 def store_trouble(error: SagaError, what: str) -> NotDone:
     """The outcome of a call that was not made because the store did not answer."""
-    message = f"{what} could not be asked of the store, so nothing was called: {error.message}"
+    message = said("any.store", what=what, message=error.message)
     return NotDone(ErrorInfo(error.code.replace("-", "_"), message, error.hint, retryable=True), retryable=True)
 
 

@@ -421,6 +421,100 @@ ERRORS: Final[Fragment] = {
         ),
         "连续 {most} 个进程在得到应答之前结束或失去租约；其中 {n} 个已开始调用工具 {tool}：不再自行尝试",
     ),
+    # ``any``: under the code of whatever they happened to.
+    "any.store": (
+        "{what} could not be asked of the store, so nothing was called: {message}",
+        "无法向存储查询 {what}，因此没有发出调用：{message}",
+    ),
+    "any.duration": (
+        "a duration is written as in ISO 8601: P3D, P1M, PT90M, PT0.5S, -P1W",
+        "时长按 ISO 8601 书写：P3D、P1M、PT90M、PT0.5S、-P1W",
+    ),
+    "any.date": (
+        "a date is written as in ISO 8601: 2026-02-28, or 2026-02-28T09:00:00+01:00",
+        "日期按 ISO 8601 书写：2026-02-28，或 2026-02-28T09:00:00+01:00",
+    ),
+    "any.years": ("the date lies beyond the years 1 to 9999", "日期超出 1 年至 9999 年的范围"),
+    "any.hours": (
+        "a duration of hours cannot be added to a date without a time",
+        "以小时计的时长不能加到没有时刻的日期上",
+    ),
+    "any.secret": ("the environment has no {name}", "环境中没有 {name}"),
+    "any.secret-hint": (
+        "set {name} in the environment of this process, and do the same again",
+        "在本进程的环境中设置 {name}，然后再做一次",
+    ),
+    "any.secret-again": ("set {name} and try again", "设置 {name}，然后重试"),
+    "any.undo-again": ("call it again if you still want it", "如果仍然需要，请再次调用"),
+    "sleep_invalid.form": (
+        (
+            "this is no time to sleep: write seconds, such as 90; a duration of ISO 8601, such as {day} or {minutes}; "
+            "or {until}"
+        ),
+        "这不是可以等待的时间：请写秒数，例如 90；ISO 8601 的时长，例如 {day} 或 {minutes}；或 {until}",
+    ),
+    "sleep_invalid.negative": ("a duration to sleep is not negative", "等待的时长不能为负"),
+    "sleep_invalid.seconds": (
+        "the seconds to sleep are not between 0 and {most}",
+        "等待的秒数不在 0 与 {most} 之间",
+    ),
+    "sleep_invalid.years": (
+        "the end of the sleep is more than {years} years away",
+        "等待结束的时间在 {years} 年之后",
+    ),
+    "sleep_invalid.moment": (
+        "a moment has a time and an offset: 2026-12-01T09:00:00+01:00, or Z for UTC",
+        "时间点须有时刻和偏移：2026-12-01T09:00:00+01:00，UTC 可写 Z",
+    ),
+    "budget_spent.hint": (
+        "call nothing more that costs: finish with what you have, and say what is missing",
+        "不要再发出有费用的调用：用已有的结果完成，并说明还缺什么",
+    ),
+    "budget_spent.hint-day": (
+        (
+            "call nothing more that costs: finish with what you have, and say what is missing; the budget is one of "
+            "each day (UTC), and begins anew after it"
+        ),
+        "不要再发出有费用的调用：用已有的结果完成，并说明还缺什么；该预算按天（UTC）计算，次日重新开始",
+    ),
+    "duplicate_in_flight.hint": (
+        "wait for that saga, or settle its step in doubt",
+        "等待该 saga，或判定其存疑的步骤",
+    ),
+    "image_unread.hint": ("restore the tool's 'before'", "恢复工具的 'before'"),
+    "output_invalid.hint": (
+        "find out what the call did, and what its schema must say",
+        "查明该调用做了什么，以及其模式应如何写",
+    ),
+    "output_too_large.hint": (
+        "find out what the call did; the tool should keep what is large and return where it is",
+        "查明该调用做了什么；工具应自行保存大的内容，并返回其位置",
+    ),
+    "policy_denied.hint": (
+        "make another call, or have the rule changed by whoever runs the engine",
+        "改做别的调用，或请引擎的运维人员修改规则",
+    ),
+    "resource_held.hint-itself": (
+        "a saga that began earlier wants both; undo this saga and begin again: it then waits for its turn",
+        "更早开始的 saga 需要这两项资源；请撤销本 saga 并重新开始：届时它会排队等待",
+    ),
+    "resource_held.hint": (
+        "call again later, or have an operator look: `saga show` of that saga, `saga release`",
+        "稍后再次调用，或请运维人员查看：对该 saga 执行 `saga show`，或 `saga release`",
+    ),
+    "result_not_json.hint": (
+        "find out what the call did; the tool must return finite JSON",
+        "查明该调用做了什么；工具必须返回有限的 JSON",
+    ),
+    "result_shared.hint": (
+        "undo those sagas first and try again, or leave the call as it is",
+        "先撤销那些 saga 再重试，或保留该调用",
+    ),
+    "saga_exists": (
+        "saga {saga} exists, and is no child of this one",
+        "saga {saga} 已存在，且不是本 saga 的子 saga",
+    ),
+    "result_not_json.unread": ("the result could not be read: {why}", "无法读取结果：{why}"),
 }
 _TEXTS: Final = {each: catalogue(each, ERRORS) for each in LANGUAGES}
 #: Between several errors that are told together, and how long these may be.
@@ -438,8 +532,12 @@ def translated(code: str, message: str, language: str) -> str:
     """An error of the engine's own in a language, by its code if that is known; another's as it is."""
     if language == LANGUAGES[0]:
         return message
+    code = code.replace("-", "_")  # of an error that was raised
     for key, text in _TEXTS[LANGUAGES[0]].items():
-        if code in ("", key.partition(".")[0]) and (values := _values(text, message)) is not None:
+        group = key.partition(".")[0]
+        if (group == "any" or code in ("", group)) and (values := _values(text, message)) is not None:
+            if "why" in values:  # another one may be the reason
+                values["why"] = translated("", values["why"], language)
             return _TEXTS[language][key].format(**values)
     if "; " in message and len(message) <= _LONGEST:  # several of them
         return _BETWEEN[language].join(translated(code, each, language) for each in message.split("; "))

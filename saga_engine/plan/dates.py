@@ -7,6 +7,7 @@ import re
 from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from saga_engine.language.errors import said
 from saga_engine.plan.decimals import NotComputable
 
 _DURATION: Final = re.compile(
@@ -40,7 +41,7 @@ def duration(text: Any) -> Duration:
     """
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise NotComputable("a duration is written as in ISO 8601: P3D, P1M, PT90M, PT0.5S, -P1W")
+        raise NotComputable(said("any.duration"))
     *parts, seconds = match.groups()[1:]
     years, months, weeks, days, hours, minutes = (int(part or 0) for part in parts)
     whole, _, fraction = (seconds or "0").replace(",", ".").partition(".")
@@ -58,7 +59,7 @@ def moment(text: Any) -> date:
         except ValueError as error:
             if (impossible := _impossible(text)) is not None:
                 raise NotComputable(impossible) from error
-    raise NotComputable("a date is written as in ISO 8601: 2026-02-28, or 2026-02-28T09:00:00+01:00")
+    raise NotComputable(said("any.date"))
 
 
 def _impossible(text: str) -> str | None:
@@ -79,7 +80,7 @@ def later(start: date, by: Duration) -> date:
     Raises ``NotComputable`` for a duration of hours after a date without a time, and beyond the years 1 to 9999.
     """
     if by.timed and not isinstance(start, datetime):
-        raise NotComputable("a duration of hours cannot be added to a date without a time")
+        raise NotComputable(said("any.hours"))
     try:
         if by.months:
             years, month = divmod(start.year * 12 + start.month - 1 + by.months, 12)
@@ -87,7 +88,7 @@ def later(start: date, by: Duration) -> date:
             start = start.replace(year=years, month=month + 1, day=day)
         return start + by.rest
     except (ValueError, OverflowError, calendar.IllegalMonthError) as error:
-        raise NotComputable("the date lies beyond the years 1 to 9999") from error
+        raise NotComputable(said("any.years")) from error
 
 
 def days_between(start: date, end: date) -> int:

@@ -46,7 +46,7 @@ TALLY_MS: Final = 30 * 24 * 3600 * 1000
 _UNCERTAIN: Final = "?"
 _SHOWN_CHARS: Final = 300
 _MESSAGE_CHARS: Final = 2000
-_SUGGESTION: Final = "make another call, or have the rule changed by whoever runs the engine"
+_SUGGESTION: Final = said("policy_denied.hint")
 
 
 class _Use(NamedTuple):

@@ -120,7 +120,7 @@ class Family:
                 return ChildEnd(saga_id, "", error=ErrorInfo("child_lost", why, retryable=False), left=["?"])
             return await self._new(state, index, saga_id, queued=queued)
         if head.digest != _identity(state, index):
-            return _not_begun(saga_id, SagaExists.code, f"saga {saga_id} exists, and is no child of this one")
+            return _not_begun(saga_id, SagaExists.code, said("saga_exists", saga=saga_id))
         if cancel and head.status not in SAGA_FINAL:
             await self._cancel(state, saga_id, queued=queued)
         return await self._continued(head, queued=queued)

@@ -54,7 +54,7 @@ class ImageReader:
         read = state.acting(index).before
         if read is None:
             message = said("image_unread.before")
-            return NotDone(ErrorInfo("image_unread", message, "restore the tool's 'before'", retryable=False), False)
+            return NotDone(ErrorInfo("image_unread", message, said("image_unread.hint"), retryable=False), False)
         return await self._made(state, index, direction, read)
 
     async def after_undo(self, state: State, effect: LookAfterUndo) -> Image | NotDone:

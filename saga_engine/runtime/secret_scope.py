@@ -6,6 +6,7 @@ import os
 
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
+from saga_engine.language.errors import said
 
 
 class SecretScope(StateScope):
@@ -29,8 +30,8 @@ def secret_value(name: str) -> str:
     value = os.environ.get(name)
     if value is None:
         raise SecretMissing(
-            f"the environment has no {name}",
-            hint=f"set {name} in the environment of this process, and do the same again",
+            said("any.secret", name=name),
+            hint=said("any.secret-hint", name=name),
             secret=name,
         )
     return value

@@ -137,7 +137,7 @@ def outcome_of_value(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
     except ValueNotJson as error:
         return _not_json(error.message)
     except Exception as error:  # noqa: BLE001 - an object that fails while it is read is no JSON either
-        return _not_json(f"the result could not be read: {describe(error)}")
+        return _not_json(said("result_not_json.unread", why=describe(error)))
     if output is not value and type(output) is dict and output.get("success") is False:
         return _reported_failure(output)
     if type(output) not in _SMALL_KINDS:
@@ -150,8 +150,7 @@ def outcome_of_value(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
 def _too_large(size: int, most: int) -> Unknown:
     """The call happened but its result cannot be recorded: a defect of the tool."""
     message = said("output_too_large", n=size, most=most)
-    hint = "find out what the call did; the tool should keep what is large and return where it is"
-    return Unknown(ErrorInfo("output_too_large", message, suggestion=hint))
+    return Unknown(ErrorInfo("output_too_large", message, suggestion=said("output_too_large.hint")))
 
 
 def does_not_fit(found: Sequence[tuple[Any, str]], *, hidden: bool) -> Unknown:
@@ -163,7 +162,7 @@ def does_not_fit(found: Sequence[tuple[Any, str]], *, hidden: bool) -> Unknown:
         ErrorInfo(
             "output_invalid",
             bounded(said("output_invalid", where=f"{place}{what}")),
-            suggestion="find out what the call did, and what its schema must say",
+            suggestion=said("output_invalid.hint"),
         )
     )
 
@@ -173,7 +172,7 @@ def _not_json(reason: str) -> Unknown:
         ErrorInfo(
             "result_not_json",
             bounded(said("result_not_json", why=reason)),
-            suggestion="find out what the call did; the tool must return finite JSON",
+            suggestion=said("result_not_json.hint"),
         )
     )
 

@@ -198,7 +198,7 @@ def _settled(state: State, question: OpenQuestion, record: r.QuestionResolved) -
 def _denied(state: State, error: ErrorInfo | None) -> ErrorInfo:
     """Why a call is not done that may have happened, until an operator said that it did not."""
     why = said("did_not_happen.denied" if error is None else "did_not_happen.before", before=error and error.message)
-    again = "call it again if you still want it" if state.session else None
+    again = said("any.undo-again") if state.session else None
     return ErrorInfo("did_not_happen" if error is None else error.error_code, why, again, False)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from saga_engine.language.errors import said
 from saga_engine.plan import dates
 from saga_engine.plan.decimals import NotComputable
 from saga_engine.plan.limits import MAX_NAME_CHARS, MAX_SECONDS
 from saga_engine.plan.words import Prompt, Unfit, Until, Word
 
-_FORMS: Final = (
-    'write seconds, such as 90; a duration of ISO 8601, such as "P1D" or "PT90M"; '
-    'or {"until": "2026-12-01T09:00:00+01:00"}'
+_FORMS: Final = said(
+    "sleep_invalid.form", day='"P1D"', minutes='"PT90M"', until='{"until": "2026-12-01T09:00:00+01:00"}'
 )
 _YEARS: Final = round(MAX_SECONDS / 31_536_000)
 
@@ -43,10 +43,10 @@ def told(body: Any) -> str:
 
 def _due_ms(body: Any, now_ms: int) -> int:
     if isinstance(body, bool) or not isinstance(body, int | float | str | Mapping):
-        raise NotComputable(f"this is no time to sleep: {_FORMS}")
+        raise NotComputable(_FORMS)
     if isinstance(body, Mapping):
         if body.keys() != {"until"}:
-            raise NotComputable(f"this is no time to sleep: {_FORMS}")
+            raise NotComputable(_FORMS)
         end_ms = _ms(_moment(body["until"]))
     elif isinstance(body, str):
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -54,20 +54,20 @@ def _due_ms(body: Any, now_ms: int) -> int:
         assert isinstance(end, datetime)
         end_ms = now_ms + round((end - now).total_seconds() * 1000)
         if end_ms < now_ms:
-            raise NotComputable("a duration to sleep is not negative")
+            raise NotComputable(said("sleep_invalid.negative"))
     else:
         if not 0 <= body <= MAX_SECONDS:
-            raise NotComputable(f"the seconds to sleep are not between 0 and {MAX_SECONDS:.0f}")
+            raise NotComputable(said("sleep_invalid.seconds", most=f"{MAX_SECONDS:.0f}"))
         end_ms = now_ms + round(body * 1000)
     if end_ms - now_ms > MAX_SECONDS * 1000:
-        raise NotComputable(f"the end of the sleep is more than {_YEARS} years away")
+        raise NotComputable(said("sleep_invalid.years", years=_YEARS))
     return end_ms
 
 
 def _moment(text: Any) -> datetime:
     found = dates.moment(text)
     if not isinstance(found, datetime) or found.tzinfo is None:
-        raise NotComputable("a moment has a time and an offset: 2026-12-01T09:00:00+01:00, or Z for UTC")
+        raise NotComputable(said("sleep_invalid.moment"))
     return found
 
 

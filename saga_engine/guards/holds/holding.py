@@ -350,14 +350,14 @@ class Holding:
 
 
 def _gives_way(one: _Wanted, others: Sequence[Holder]) -> NotDone:
-    hint = "a saga that began earlier wants both; undo this saga and begin again: it then waits for its turn"
+    hint = said("resource_held.hint-itself")
     return NotDone(ErrorInfo("resource_held", _said(one, others, "itself"), hint, retryable=False), retryable=False)
 
 
 def _refusal(one: _Wanted, others: Sequence[Holder], call: Call, *, over: bool) -> NotDone | None:
     """Why a call does not wait any longer; None: it does. ``over``: it has waited as long as it may."""
     if over:
-        hint = "call again later, or have an operator look: `saga show` of that saga, `saga release`"
+        hint = said("resource_held.hint")
         forward = not is_undo(call)
         error = ErrorInfo("resource_held", _said(one, others, "patience"), hint, retryable=forward)
         return NotDone(error, retryable=forward, held=forward)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from saga_engine.errors import SecretMissing
+from saga_engine.language.errors import said
 
 #: The engine fills it in every template; it is never a param.
 KEY: str = "idempotency_key"
@@ -129,7 +130,7 @@ class Values:
     def _secret(self, name: str) -> str:
         value = self._environ.get(name)
         if value is None:
-            raise SecretMissing(f"the environment has no {name}", hint=f"set {name} and try again", secret=name)
+            raise SecretMissing(said("any.secret", name=name), hint=said("any.secret-again", name=name), secret=name)
         self.seen[name] = value
         return value
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from saga_engine.errors import SecretMissing
+from saga_engine.language.errors import said
 from saga_engine.plan.tool_spec import Effect
 from saga_engine.sources.mcp.cases import When, read_when
 from saga_engine.sources.mcp.helpers import Helper, read_helper
@@ -170,7 +171,7 @@ def filled(text: str, environ: Mapping[str, str], seen: dict[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
         name = found[1]
         if name not in environ:
-            raise SecretMissing(f"the environment has no {name}", hint=f"set {name} and try again", secret=name)
+            raise SecretMissing(said("any.secret", name=name), hint=said("any.secret-again", name=name), secret=name)
         seen[name] = environ[name]
         return environ[name]
 
