@@ -12,6 +12,7 @@ from saga_engine._version import __version__
 if TYPE_CHECKING:
     from saga_engine.adapters.sync import SyncSession, sync_session
     from saga_engine.api import Coordinator
+    from saga_engine.core.views import CallResult, Failure, StepResult
     from saga_engine.errors import (
         CallBlocked,
         CallFailed,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         ToolError,
     )
     from saga_engine.execution.result import Handle, SagaResult
-    from saga_engine.execution.step_results import CallResult, Failure, StepResult
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
     from saga_engine.policy.rules import Policy, Rule
@@ -40,9 +40,9 @@ _HOMES = {
     "BreakerPolicy": "saga_engine.plan.tool_spec",
     "CallBlocked": "saga_engine.errors",
     "CallFailed": "saga_engine.errors",
-    "CallResult": "saga_engine.execution.step_results",
+    "CallResult": "saga_engine.core.views",
     "Coordinator": "saga_engine.api",
-    "Failure": "saga_engine.execution.step_results",
+    "Failure": "saga_engine.core.views",
     "Handle": "saga_engine.execution.result",
     "NeedsPerson": "saga_engine.errors",
     "SagaResult": "saga_engine.execution.result",
@@ -58,7 +58,7 @@ _HOMES = {
     "Savepoint": "saga_engine.runtime.session",
     "Sensitive": "saga_engine.tools.signature",
     "Session": "saga_engine.runtime.session",
-    "StepResult": "saga_engine.execution.step_results",
+    "StepResult": "saga_engine.core.views",
     "SyncSession": "saga_engine.adapters.sync",
     "Tool": "saga_engine.tools.decorator",
     "ToolContext": "saga_engine.tools.context",

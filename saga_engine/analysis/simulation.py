@@ -16,7 +16,6 @@ from saga_engine.analysis.simulator import RAISED, Fault, FaultKind, Played, pla
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.question_view import asked_tool
-from saga_engine.core.report import failure
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.sample_outputs import rehearsable
 from saga_engine.plan.undo_looks import look_of
@@ -418,7 +417,7 @@ def _scenario(plan: CompiledPlan, point: _Point | None, run: Played) -> Scenario
         direction=FORWARD if point is None else point.fault.direction,
         what=_what(plan, point),
         status=state.status,
-        reason=str((failure(state) or {}).get("code", "")),
+        reason=state.reason or "",
         verdict=_verdict(run),
         standing=() if completed else tuple(plan.steps[index].step_id for index in run.standing),
         twice=tuple(plan.steps[index].step_id for index in run.twice),

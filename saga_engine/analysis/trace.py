@@ -213,7 +213,8 @@ class _Walk:
 
     def end(self, count: int) -> dict[str, Any]:
         state = self._state
-        failed = failure(state)
+        why = failure(state)
+        failed = None if why is None else why.plain()
         if failed is not None and "message" in failed:
             texts = {name: failed[name] for name in ("message", "suggestion") if name in failed}
             failed = {**failed, **self._redaction.error(texts)}
@@ -227,7 +228,7 @@ class _Walk:
             "status": state.status,
             "ended_ms": state.ended_at or None,
             "records": count,
-            "report": report(state),
+            "report": report(state).plain(),
             "error": failed,
         }
 

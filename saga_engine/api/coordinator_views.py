@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from saga_engine.api.engine import Ownership
 from saga_engine.api.requests import export_of
+from saga_engine.core.views import entry
 from saga_engine.execution.owner import is_owned
 from saga_engine.execution.result import SagaResult
 from saga_engine.guards.chain import GuardedTools
@@ -53,7 +52,7 @@ class Views:
         Without ``full``, large values appear as references (``refs``), each with its digest, size and cut form.
         """
         records = await shown_records(self.store, saga_id, whole=full)
-        return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
+        return [entry(seq, record) for seq, record in enumerate(records)]
 
     def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
         """The saga's records as they become durable, in the form of ``history``, until the saga ends.

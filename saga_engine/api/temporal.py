@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-import msgspec
-
 try:
     from temporalio import workflow
 except ImportError as error:
@@ -51,6 +49,7 @@ from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.report import answers
 from saga_engine.core.submission import Submission
+from saga_engine.core.views import entry
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.ids import other_plan, went_back
@@ -445,7 +444,7 @@ class TemporalCoordinator(Unsupported):
         else:
             records = [decode(data) for data in await self.sagas.journal(saga_id, patience_s=self._patience_s)]
         records = masked_records(records)
-        return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
+        return [entry(seq, record) for seq, record in enumerate(records)]
 
     async def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
         """The saga's records as they become durable, until it ends; see ``Coordinator.follow``."""
@@ -466,7 +465,7 @@ class TemporalCoordinator(Unsupported):
             reader.feed(new)
             for at, record in enumerate(new, known):
                 if at >= since:
-                    yield {"seq": at, **(reader.mask(record) if reader.masks else msgspec.to_builtins(record))}
+                    yield entry(at, reader.mask(record) if reader.masks else record)
             known += len(new)
             if closed:
                 return

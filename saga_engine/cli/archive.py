@@ -120,8 +120,9 @@ def show_archived(
 
 def _tell_history(archived: Archived, *, full: bool, as_json: bool) -> None:
     from saga_engine.cli.history import told
+    from saga_engine.core.views import entry
 
-    records = [{"seq": seq, **_as_in_a_journal(record)} for seq, record in enumerate(archived.records)]
+    records = [entry(seq, _as_in_a_journal(record)) for seq, record in enumerate(archived.records)]
     told(archived.trace.saga_id, records, full=full, as_json=as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -126,7 +125,7 @@ def _tell(  # noqa: PLR0917
 
     if as_json:
         held = {"stops": bodies(stops)} if stops else {}
-        document({"sagas": [_body(head) for head in heads], **more, **held})
+        document({"sagas": [head.view().plain() for head in heads], **more, **held})
     elif heads:
         data(_table(heads, now_ms))
         for line in _next(heads, settings):
@@ -141,7 +140,7 @@ def _next(heads: Sequence[Head], settings: Settings) -> Iterator[str]:
     """The commands for sagas that do not move by themselves."""
     from saga_engine.cli.hints import command_line
 
-    if any(_asks(head, _summary(head)) for head in heads):
+    if any(_asks(head, head.told()) for head in heads):
         yield say("list.asked", line=command_line("inbox", settings))
     if any(_unowned(head) for head in heads):
         yield say("list.unowned", line=command_line("resume --all", settings, tools=True))
@@ -181,34 +180,13 @@ def _read(settings: Settings, reading: Callable[[Store], Awaitable[_T]], nothing
     return (nothing, ()) if no_store(settings) is not None else asyncio.run(read())
 
 
-def _summary(head: Head) -> dict[str, Any]:
-    try:
-        summary = json.loads(head.summary or b"{}")
-    except ValueError:
-        return {}  # the journal is authoritative; `saga show` reads it
-    return summary if isinstance(summary, dict) else {}
-
-
-def _body(head: Head) -> dict[str, Any]:
-    return {
-        "saga_id": head.saga_id,
-        "status": head.status,
-        "created_ms": head.created_ms,
-        "changed_ms": head.changed_ms,
-        "owner": head.owner if head.owner_ttl_ms > 0 else None,
-        "records": head.length,
-        "waiting_messages": head.messages,
-        "summary": _summary(head),
-    }
-
-
 def _table(heads: Sequence[Head], now_ms: float) -> str:
     from saga_engine.cli import times
     from saga_engine.cli.output import table
 
     rows = []
     for head in heads:
-        summary = _summary(head)
+        summary = head.told()
         rows.append(
             [
                 head.saga_id,

@@ -13,31 +13,33 @@ from saga_engine.core.state import State
 from saga_engine.core.waiting_records import ChildEnd
 from saga_engine.language.errors import said
 
-_LEFT: Final = ("left_in_place", "unresolved", "failed", "semantic")
 _LISTED: Final = 20
 
 
 def end_of(state: State) -> ChildEnd:
     """How a saga that has ended is told to its parent."""
-    lists = report(state)
+    told = report(state)
     inner = {step.step_id: state.steps[step.index].left for step in state.plan.steps if state.steps[step.index].left}
-    left = [str(key) for name in _LEFT for key in lists.get(name, ()) if key not in inner]
+    remains = (told.left_in_place, told.unresolved, told.failed, told.semantic)
+    left = [str(key) for each in remains for key in each if key not in inner]
     left += [key for keys in inner.values() for key in keys]
     if state.status == t.COMPLETED:
         output, hidden = _outputs(state)
         return ChildEnd(state.saga_id, state.status, output, left=left, hidden=hidden)
     if state.undo_of and state.status == t.COMPENSATED and not left:
         return ChildEnd(state.saga_id, state.status)
-    body = failure(state) or {}
-    because = ": ".join(str(body[name]) for name in ("code", "error_code", "message") if name in body)
-    remains = f"; left in place: {', '.join(left[:_LISTED])}" if left else ""
-    more = f"{f' ({because})' if because else ''}{remains}"
-    why = said("child_undone", saga=state.saga_id, how=f"{state.status}{more}")
+    why = failure(state)
+    because = ": ".join(
+        part for part in (() if why is None else (why.code, why.error_code, why.message)) if part is not None
+    )
+    rest = f"; left in place: {', '.join(left[:_LISTED])}" if left else ""
+    more = f"{f' ({because})' if because else ''}{rest}"
+    text = said("child_undone", saga=state.saga_id, how=f"{state.status}{more}")
     mask = mask_of(state)
-    why = why if mask is None else str(mask.value(why))
-    error = ErrorInfo("child_undone", why[:1000], retryable=False)
+    text = text if mask is None else str(mask.value(text))
+    error = ErrorInfo("child_undone", text[:1000], retryable=False)
     if left:
-        error = ErrorInfo("child_left", why[:1000], retryable=False)
+        error = ErrorInfo("child_left", text[:1000], retryable=False)
     return ChildEnd(state.saga_id, state.status, error=error, left=left)
 
 

@@ -29,13 +29,13 @@ def end(state: State, record: r.AnyRecord, now: int) -> Sequence[r.AnyRecord]:
     if not state.plan.final:
         return [record]
     status = next(status for status, kind in _RECORDS.items() if isinstance(record, kind))
-    lists = report(state, status)
+    told, why = report(state, status), failure(state)
     facts = {
         "reason": state.reason or "",
-        "error": failure(state),
-        "clean": lists["clean"],
-        "compensated": lists["compensated"],
-        "left": [*lists["left_in_place"], *lists["unresolved"], *lists["failed"]],
+        "error": None if why is None else why.plain(),
+        "clean": told.clean,
+        "compensated": told.compensated,
+        "left": [*told.left_in_place, *told.unresolved, *told.failed],
     }
     return [r.FinallyStarted(at=now, end=status, until_ms=now + round(FINALLY_S * 1000), facts=facts)]
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from saga_engine.core import records as r
+from saga_engine.core import views as v
 from saga_engine.core.codec import Stored, abridge
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
@@ -30,6 +32,7 @@ from saga_engine.plan.compiled import CompiledStep, Params, Scope, WithoutList
 from saga_engine.plan.each import ItemParams
 
 _T = TypeVar("_T", bound=r.AnyRecord)
+_Called = TypeVar("_Called", bound=v.CallResult | v.UndoCallResult)
 
 #: A shorter value is only masked in its own place: elsewhere it is too common.
 LEAST_CHARS: Final = 4
@@ -140,6 +143,10 @@ class Mask:
     def error(self, error: ErrorInfo) -> ErrorInfo:
         """A masked error."""
         return msgspec.structs.replace(error, **self.said(msgspec.structs.asdict(error)))
+
+    def failure(self, failure: v.Failure) -> v.Failure:
+        """Why a saga did not simply complete, masked."""
+        return msgspec.structs.replace(failure, **self.said(msgspec.structs.asdict(failure)))
 
     def planned(self, value: Any, *above: str) -> Any:
         """A plan, or steps, wherever they are in ``value``; an undo also has the sensitive params of its step."""
@@ -477,46 +484,41 @@ def _leaves(value: Any) -> Iterator[str]:
 # --- views of a state ------------------------------------------------------------------------------------------------
 
 
-def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
+def masked_view(state: State, shown: v.SagaView) -> v.SagaView:
     """The object of ``report.view`` without what is sensitive; the very object if nothing is."""
     mask = mask_of(state)
     if mask is None:
-        return body
-    steps = [
-        _masked_step(mask, shown, tools_of_step(step))
-        for shown, step in zip(body["steps"], state.plan.steps, strict=True)
-    ]
-    questions = []
-    for shown in body["questions"]:
-        made = {**shown, "error": mask.said(shown["error"])}
-        index = next(step.index for step in state.plan.steps if step.step_id == shown["step_id"])
-        if "params" in made:
-            made["params"] = mask.params(made["params"], *tools_of_step(state.plan.steps[index]))
-        if "steps" in made:
-            made["steps"] = mask.planned(made["steps"])
-        for name in _IMAGES & made.keys():
-            made[name] = mask.image(made[name], *tools_of_step(state.plan.steps[index]))
-        if "outlooks" in made:
-            made["outlooks"] = masked_outlooks(mask, made["outlooks"], state.plan.steps)
-        for name in {"why", "text", "schema", "to"} & made.keys():
-            made[name] = mask.value(made[name])
-        if made["kind"] == "ask":
-            made["options"] = mask.value(made["options"])
-        if "call" in made:
-            made["call"] = REDACTED
-        questions.append(made)
-    report = body["report"]
-    if "dropped" in report:
-        dropped = [{**each, "reason": mask.value(each["reason"])} for each in report["dropped"]]
-        report = {**report, "dropped": dropped}
-    return {
-        **body,
-        "report": report,
-        "goal": mask.value(body["goal"]),
-        "steps": steps,
-        "error": mask.said(body["error"]),
-        "questions": questions,
-    }
+        return shown
+    pairs = zip(shown.steps, state.plan.steps, strict=True)
+    tools = {step.step_id: tools_of_step(step) for step in state.plan.steps}
+    return msgspec.structs.replace(
+        shown,
+        report=msgspec.structs.replace(
+            shown.report,
+            dropped=[msgspec.structs.replace(each, reason=mask.value(each.reason)) for each in shown.report.dropped],
+        ),
+        goal=mask.value(shown.goal),
+        steps=[_masked_step(mask, each, tools_of_step(step)) for each, step in pairs],
+        error=None if shown.error is None else mask.failure(shown.error),
+        questions=[_masked_question(mask, each, tools[each.step_id], state) for each in shown.questions],
+    )
+
+
+def _masked_question(mask: Mask, shown: v.QuestionView, tools: Sequence[str], state: State) -> v.QuestionView:
+    made: dict[str, Any] = {"error": None if shown.error is None else mask.error(shown.error)}
+    given = {name: value for name in shown.__struct_fields__ if (value := getattr(shown, name)) is not UNSET}
+    if "params" in given:
+        made["params"] = mask.params(shown.params, *tools)
+    if "steps" in given:
+        made["steps"] = mask.planned(shown.steps)
+    made |= {name: mask.image(given[name], *tools) for name in _IMAGES & given.keys()}
+    made["outlooks"] = masked_outlooks(mask, shown.outlooks, state.plan.steps)
+    made |= {name: mask.value(given[name]) for name in {"why", "text", "schema", "to"} & given.keys()}
+    if shown.kind == "ask":
+        made["options"] = mask.value(shown.options)
+    if "call" in given:
+        made["call"] = REDACTED
+    return msgspec.structs.replace(shown, **made)
 
 
 def masked_outlooks(mask: Mask, outlooks: Mapping[str, Any], steps: Sequence[CompiledStep]) -> dict[str, Any]:
@@ -540,19 +542,21 @@ def _masked_params(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -
     return {**shown, "params": None if params is None else mask.params(params, *tools)}
 
 
-def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
-    made = {**shown, "params": mask.params(shown["params"], *tools)}
-    made["error"] = mask.said(made["error"])
-    for name in {"traceback", "output"} & made.keys():
-        made[name] = mask.value(made[name])
-    for name in _IMAGES & made.keys():
-        made[name] = mask.image(made[name], *tools)
-    if made.get("compensation") is not None:
-        made["compensation"] = _masked_step(mask, made["compensation"], tools)
-    if "calls" in made:
-        made["calls"] = [_masked_step(mask, call, tools) for call in made["calls"]]
-    if "waits" in made:
-        made["waits"] = {**made["waits"], "about": mask.value(made["waits"]["about"])}
-    if "came" in made:
-        made["came"] = mask.value(made["came"])
-    return made
+def _masked_step(mask: Mask, shown: _Called, tools: Sequence[str]) -> _Called:
+    made: dict[str, Any] = {
+        "params": mask.params(shown.params, *tools),
+        "error": None if shown.error is None else mask.error(shown.error),
+        "shown": mask.value(shown.shown),
+    }
+    if isinstance(shown, v.CallResult):
+        made["traceback"] = mask.value(shown.traceback)
+    if isinstance(shown, v.UndoResult) and shown.calls:
+        made["calls"] = [_masked_step(mask, call, tools) for call in shown.calls]
+    if isinstance(shown, v.StepResult):
+        made |= {name: mask.image(value, *tools) for name in ("before", "after") if (value := getattr(shown, name))}
+        made["came"] = [msgspec.convert(mask.value(each.plain()), v.Came) for each in shown.came]
+        if shown.compensation is not None:
+            made["compensation"] = _masked_step(mask, shown.compensation, tools)
+        if shown.waits is not None:
+            made["waits"] = msgspec.structs.replace(shown.waits, about=mask.value(shown.waits.about))
+    return msgspec.structs.replace(shown, **made)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from saga_engine.core import views as v
 from saga_engine.core.codec import Stored
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.outlooks import outlooks
@@ -14,15 +17,12 @@ from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.preview import brief
 
 
-def questions(state: State) -> list[dict[str, Any]]:
+def questions(state: State) -> list[v.QuestionView]:
     """The open questions, each with what follows from its answers (``core.outlooks``)."""
     if not state.questions:
         return []
     follows = outlooks(state)
-    return [
-        {**_question(state, question), "outlooks": shown_outlooks(state, follows.get(question.id, {}))}
-        for question in state.questions.values()
-    ]
+    return [_question(state, question, follows.get(question.id, {})) for question in state.questions.values()]
 
 
 def addressed(question: Mapping[str, Any], to: str) -> bool:
@@ -43,30 +43,16 @@ def shown_outlooks(state: State, follows: Mapping[str, dict[str, Any]]) -> dict[
     return made
 
 
-def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
+def _question(state: State, question: OpenQuestion, follows: Mapping[str, dict[str, Any]]) -> v.QuestionView:
     compiled = state.plan.steps[question.step]
-    body: dict[str, Any] = {
-        "question_id": question.id,
-        "step_id": compiled.step_id,
-        "tool": asked_tool(state, question.step, question.direction),
-        "direction": question.direction,
-        "kind": question.kind,
-        "options": list(question.options),
-        "error": error_dict(question.error),
-        "idempotency_key": None,
-        "asked_ms": question.at,
-    }
+    body: dict[str, Any] = {"idempotency_key": None}
     if question.of_call:
         body |= _asked_call(state, question)
     undo = undo_call_of(state, question.step, question.direction)
     if undo is not None:
-        body["undo_call"] = undo
+        body["undo_call"] = v.UndoCallPlace(**undo)
     if question.kind == "approval":
-        body |= {
-            "call": question.call,
-            "rule": question.rule,
-            "expires_ms": question.expires,
-        }
+        body |= {"call": question.call, "rule": question.rule, "expires_ms": question.expires}
     if question.found is not None:
         body |= {**images(state.steps[question.step]), "found": _cut_image(question.found)}
     if question.of_session:
@@ -80,7 +66,18 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
         proposal = state.steps[question.step].semantic
         if isinstance(proposal, Proposal) and proposal.why:
             body["why"] = proposal.why
-    return body
+    return v.QuestionView(
+        question_id=question.id,
+        step_id=compiled.step_id,
+        tool=asked_tool(state, question.step, question.direction),
+        direction=question.direction,
+        kind=question.kind,
+        options=list(question.options),
+        error=shown_error(question.error),
+        asked_ms=question.at,
+        outlooks=shown_outlooks(state, follows),
+        **body,
+    )
 
 
 def _asked_call(state: State, question: OpenQuestion) -> dict[str, Any]:
@@ -188,14 +185,11 @@ def _cut_image(image: Any) -> Any:
     return brief(image, max_bytes=8192, max_items=20, max_text=1000)
 
 
+def shown_error(error: ErrorInfo | None) -> ErrorInfo | None:
+    """An error without the traceback, which does not help an operator."""
+    return error if error is None or error.traceback is None else msgspec.structs.replace(error, traceback=None)
+
+
 def error_dict(error: ErrorInfo | None) -> dict[str, Any] | None:
-    """An error as plain JSON, without empty fields and the traceback, which does not help an operator."""
-    if error is None:
-        return None
-    fields = {
-        "error_code": error.error_code,
-        "message": error.message,
-        "suggestion": error.suggestion,
-        "retryable": error.retryable,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    """The same as plain JSON."""
+    return None if error is None else msgspec.to_builtins(shown_error(error))

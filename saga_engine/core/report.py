@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
+from saga_engine.core import views as v
 from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.late_events import may_be_late
 from saga_engine.core.masking import mask_of, masked_view
-from saga_engine.core.question_view import AtHand, asked_params, brief_params, error_dict, images, questions, resolved
+from saga_engine.core.question_view import AtHand, asked_params, brief_params, images, questions, resolved, shown_error
 from saga_engine.core.state import State
 from saga_engine.core.state_values import (
     Backward,
@@ -34,61 +37,54 @@ from saga_engine.plan.undo_calls import undo_call, undo_places
 #: The decision that a view shows of a question that nobody answered in time.
 EXPIRED: Final = "expired"
 
+_Called = TypeVar("_Called", bound=v.CallResult | v.UndoCallResult)
+
 #: By step id and direction: the steps whose outputs are bound to in the params that are shown.
 Sources = Mapping[tuple[int | str, Direction], AbstractSet[str]]
 
 
-def view(state: State) -> dict[str, Any]:
-    """The saga as one JSON object, as ``show --json --full`` prints it. Times are Unix ms of the store's clock.
+def view(state: State) -> v.SagaView:
+    """The saga as ``show --json --full`` prints it. Times are Unix ms of the store's clock.
 
     Sensitive values are masked (``masking``).
     Outputs that the state does not hold (``codec.Stored``) are in the form of ``abridged``.
     """
-    shown = _masked(state)
-    return {**shown, "steps": _items_behind_lists(state, shown["steps"])} if state.lists else shown
+    parent = state.parent
+    shown = v.SagaView(
+        saga_id=state.saga_id,
+        status=state.status,
+        ending=state.ending.status if state.ending is not None and not state.ended_at else "",
+        goal=state.plan.goal,
+        session=("open" if state.open else "closed") if state.session else None,
+        parent=None if parent is None else v.Parent(saga_id=parent.saga, step_id=parent.step),
+        undo_of=state.undo_of,
+        undone_by=_undone_by(state),
+        started_ms=state.started_at,
+        ended_ms=state.ended_at or None,
+        steps=[_step(state, compiled) for compiled in state.plan.steps],
+        counts=counts(state),
+        report=report(state),
+        error=failure(state),
+        questions=questions(state),
+    )
+    shown = masked_view(state, shown)
+    return msgspec.structs.replace(shown, steps=_items_behind_lists(state, shown.steps)) if state.lists else shown
 
 
-def _masked(state: State) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "saga_id": state.saga_id,
-        "status": state.status,
-        **({"ending": state.ending.status} if state.ending is not None and not state.ended_at else {}),
-        "goal": state.plan.goal,
-        **({"session": "open" if state.open else "closed"} if state.session else {}),
-        **_links(state),
-        **_undo_links(state),
-        "started_ms": state.started_at,
-        "ended_ms": state.ended_at or None,
-        "steps": [_step(state, compiled) for compiled in state.plan.steps],
-        "counts": counts(state)._asdict(),
-        "report": report(state),
-        "error": failure(state),
-        "questions": questions(state),
-    }
-    return masked_view(state, body)
-
-
-def _items_behind_lists(state: State, shown: list[Any]) -> list[Any]:
+def _items_behind_lists(state: State, shown: list[v.StepResult]) -> list[v.StepResult]:
     """The steps as they are shown: the items of a list stand behind its step."""
     pairs = zip(state.plan.steps, shown, strict=True)
     places = [((of.index, -1) if of.item is None else (of.item.parent, of.item.number), body) for of, body in pairs]
     return [body for _, body in sorted(places, key=lambda each: each[0])]
 
 
-def _links(state: State) -> dict[str, Any]:
-    """The saga that waits for this one."""
-    parent = state.parent
-    return {} if parent is None else {"parent": {"saga_id": parent.saga, "step_id": parent.step}}
-
-
-def _undo_links(state: State) -> dict[str, str]:
-    """The completed saga that this one undoes, or the saga that undoes this one."""
-    if state.undo_of:
-        return {"undo_of": state.undo_of}
-    if state.status != t.COMPLETED:
-        return {}
-    by = next((step.effect.to for step in state.steps if isinstance(step.effect, Made | Reused) and step.effect.to), "")
-    return {"undone_by": by} if by else {}
+def _undone_by(state: State) -> str:
+    """The saga that undoes this completed one."""
+    if state.undo_of or state.status != t.COMPLETED:
+        return ""
+    return next(
+        (step.effect.to for step in state.steps if isinstance(step.effect, Made | Reused) and step.effect.to), ""
+    )
 
 
 def sources(state: State) -> Sources:
@@ -107,37 +103,44 @@ def sources(state: State) -> Sources:
     return found
 
 
-def abridged(body: Mapping[str, Any], found: Sources) -> dict[str, Any]:
+def abridged(shown: v.SagaView, found: Sources) -> v.SagaView:
     """The saga as ``show --json`` prints it: a large output is in its cut form, with ``output_ref`` beside it.
 
     Params that come from a large output are not shown, because it is not fetched for that.
     """
-    steps = [_abridged(step) for step in body["steps"]]
-    large = {str(step["step_id"]) for step in steps if "output_ref" in step}
-    for step in steps if large else ():
-        if large & found.get((step["step_id"], FORWARD), frozenset()):
-            step["params"] = None
-        if step["compensation"] is not None and large & found.get((step["step_id"], COMPENSATE), frozenset()):
-            step["compensation"]["params"] = None
-    return {**body, "steps": steps}
+    steps = [_abridged(step) for step in shown.steps]
+    large = {str(step.step_id) for step in steps if step.cut}
+    if large:
+        steps = [_without_large(step, large, found) for step in steps]
+    return msgspec.structs.replace(shown, steps=steps)
 
 
-def _abridged(call: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in call.items():
-        if name == "compensation" and value is not None:
-            made[name] = _abridged(value)
-        elif name == "output" and "output_ref" not in call:
-            made |= _output(stored_form(value) or value)
-        else:
-            made[name] = value
-    return made
+def _abridged(step: v.StepResult) -> v.StepResult:
+    step, undo = _cut(step), step.compensation
+    if undo is None:
+        return step
+    calls = undo.calls and [_cut(call) for call in undo.calls]
+    return msgspec.structs.replace(step, compensation=msgspec.structs.replace(_cut(undo), calls=calls))
+
+
+def _cut(call: _Called) -> _Called:
+    if call.output_ref is not None or (stored := stored_form(call.shown)) is None:
+        return call
+    return msgspec.structs.replace(call, **_output(stored))
+
+
+def _without_large(step: v.StepResult, large: AbstractSet[str], found: Sources) -> v.StepResult:
+    if large & found.get((step.step_id, FORWARD), frozenset()):
+        step = msgspec.structs.replace(step, params=None)
+    if step.compensation is not None and large & found.get((step.step_id, COMPENSATE), frozenset()):
+        return msgspec.structs.replace(step, compensation=msgspec.structs.replace(step.compensation, params=None))
+    return step
 
 
 def _output(value: Any) -> dict[str, Any]:
     if not isinstance(value, Stored):
-        return {"output": value}
-    return {"output": value.cut, "output_ref": {"digest": value.ref.digest, "bytes": value.ref.bytes}}
+        return {"shown": value}
+    return {"shown": value.cut, "output_ref": v.OutputRef(digest=value.ref.digest, bytes=value.ref.bytes)}
 
 
 def _given_up(call: CallState) -> bool:
@@ -145,19 +148,8 @@ def _given_up(call: CallState) -> bool:
     return call.doubt is not None and call.error is not None and call.error.error_code == "takeovers_without_progress"
 
 
-def report(state: State, status: str = "") -> dict[str, Any]:
-    """Lists of step ids and one word. ``status``: as if the saga had this one; empty: it has its own.
-
-    ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and no decision has been made yet.
-    ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
-    remains for good. ``clean`` is True when the saga has ended and no unintended effect remains: the last three are
-    empty, and no call of ``finally`` was given up because its processes ended, as nobody is asked about that. A saga
-    that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``: other steps
-    compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. ``skipped``: its
-    conditions did not hold. ``continued``: it failed, and the saga went on. ``verified``: the engine looked after the
-    undo, and it did what it says. These five are present only if not empty.
-    ``finally``: the status of each step of the plan's ``finally``, present once they run.
-    """
+def report(state: State, status: str = "") -> v.ReportView:
+    """What was undone, and what remains. ``status``: as if the saga had this one; empty: it has its own."""
     status = status or state.status
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
     asked = _asked(state)
@@ -168,7 +160,7 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     steps = zip(state.plan.steps, state.steps, strict=True)
     semantic = [compiled.step_id for compiled, step in steps if step.semantic == "happened"]
     reasons = [
-        {"step_id": state.plan.steps[state.plan.by_key[key]].step_id, "reason": reason}
+        v.Dropped(step_id=state.plan.steps[state.plan.by_key[key]].step_id, reason=reason)
         for each in state.added
         for key, reason in each.addition.reasons.items()
     ]
@@ -180,26 +172,24 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     remains = lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic
     unasked = any(_given_up(state.steps[step.index].forward) for step in last)
     clean = status in t.SAGA_FINAL and not (remains or unasked)
-    more = {"verified": telling.verified(state), "semantic": semantic, "dropped": reasons, **passed}
-    shown: dict[str, Any] = {**lists, **{name: found for name, found in more.items() if found}}
-    if state.ending is not None:
-        shown["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
-    return {**shown, "clean": clean}
-
-
-class Counts(NamedTuple):
-    """Of the steps that can leave an effect: how many there are, of how many it stands, and how many are in doubt."""
-
-    steps: int
-    in_effect: int
-    in_doubt: int
+    return v.ReportView(
+        **lists,
+        verified=telling.verified(state),
+        semantic=semantic,
+        dropped=reasons,
+        **passed,
+        last=None
+        if state.ending is None
+        else [v.LastStep(step_id=step.step_id, status=state.steps[step.index].status) for step in last],
+        clean=clean,
+    )
 
 
 #: Steps in these states, if nothing is asked about them, have no effect.
 _OVER: Final = frozenset({t.COMPENSATED, t.FAILED, t.BLOCKED, t.SKIPPED})
 
 
-def counts(state: State) -> Counts:
+def counts(state: State) -> v.Counts:
     """The one count of a saga's steps, for every view. Reads, undos and ``finally`` leave no effect.
 
     The effect of a step whose undo failed or is not made stands; that of another saga is counted there.
@@ -224,7 +214,7 @@ def counts(state: State) -> Counts:
             in_effect += 1
         elif bucket == "unresolved":
             in_doubt += 1
-    return Counts(steps, in_effect, in_doubt)
+    return v.Counts(steps=steps, in_effect=in_effect, in_doubt=in_doubt)
 
 
 def _asked(state: State) -> dict[int, OpenQuestion]:
@@ -265,87 +255,75 @@ def _bucket(
     return "unresolved"
 
 
-def failure(state: State) -> dict[str, Any] | None:
+def failure(state: State) -> v.Failure | None:
     """Why the saga did not simply complete; None if nothing went wrong."""
     if state.reason is None:
         return None
-    body: dict[str, Any] = {"code": state.reason}
-    if isinstance(state.phase, Turning | Backward) and state.phase.said:
-        body["message"] = state.phase.said
-    if state.failed and state.reason in ("step-failed", "blocked"):
-        compiled = state.plan.steps[state.failed[0]]
-        body["step_id"] = compiled.step_id
-        error = state.steps[state.failed[0]].forward.error
-        if error is not None:
-            body |= {"error_code": error.error_code, "message": error.message}
-            if error.suggestion:
-                body["suggestion"] = error.suggestion
-    return body
+    said = (state.phase.said or None) if isinstance(state.phase, Turning | Backward) else None
+    if not (state.failed and state.reason in ("step-failed", "blocked")):
+        return v.Failure(state.reason, message=said)
+    step_id, error = state.plan.steps[state.failed[0]].step_id, state.steps[state.failed[0]].forward.error
+    if error is None:
+        return v.Failure(state.reason, step_id, message=said)
+    return v.Failure(state.reason, step_id, error.error_code, error.message, error.suggestion or None)
 
 
-def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
-    step = state.steps[compiled.index]
-    body: dict[str, Any] = {
-        "step_id": compiled.step_id,
-        "name": compiled.name,
-        "tool": compiled.tool if compiled.each is None else compiled.each.item.tool,
-        "kind": compiled.kind,
-        **({"builtin": compiled.builtin} if compiled.builtin else {}),
-        "status": step.status,
+def _step(state: State, compiled: CompiledStep) -> v.StepResult:
+    step, undo = state.steps[compiled.index], _undo(state, compiled)
+    pending = state.pending.get(compiled.index)
+    waits = pending is not None and pending.of_step
+    late = compiled.late is not None and (not step.event or may_be_late(state, compiled.index))
+    effect = _effect(step.effect)
+    if state.undo_of and effect.get("via") == "fork":
+        effect["via"] = "undo"
+    return v.StepResult(
+        step_id=compiled.step_id,
+        name=compiled.name,
+        tool=compiled.tool if compiled.each is None else compiled.each.item.tool,
+        kind=compiled.kind,
+        builtin=compiled.builtin,
+        status=step.status,
         **_call(state, compiled.index, FORWARD, step.forward),
         **_output(step.output),
-        "compensation": None,
-    }
-    body |= {name: value for name, value in images(step).items() if value is not None}
-    body |= _effect(step.effect)
-    if state.undo_of and body.get("via") == "fork":
-        body["via"] = "undo"
-    if step.using:
-        body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
-    if step.deferred:
-        body["deferred"] = step.deferred
-    pending = state.pending.get(compiled.index)
-    if pending is not None and pending.of_step:
-        body["waits"] = {"on": pending.on, "due_ms": pending.due, "about": pending.about}
-    if step.came:
-        body["came"] = [{"event": each.event, "key": each.key} for _, each in sorted(step.came.items())]
-    if compiled.late is not None and (not step.event or may_be_late(state, compiled.index)):
-        body["on_late"] = compiled.late.tool
-    if pending is not None and pending.on == "planner":
-        body["model_asked_ms"] = pending.due
-    if step.child:
-        body["child"] = {"saga_id": step.child, **({"left": list(step.left)} if step.left else {})}
-    if any(compiled.key in each.addition.dropped for each in state.added):
-        body["dropped"] = True
-    if compiled.compensates is not None:
-        body["compensates"] = state.plan.steps[compiled.compensates].step_id
-    if step.semantic == "happened":
-        body["compensated_by_others"] = True
-    if step.undoes >= 0:
-        body["undoes"] = state.plan.steps[step.undoes].step_id
-    if step.undone_by >= 0 and step.status == t.COMPENSATED:
-        body["undone_by"] = state.plan.steps[step.undone_by].step_id
-    rollback = state.undoing(compiled.index)
-    if rollback is not None and step.undo is not None:
-        body["compensation"] = {
-            "step_id": compiled.step_id,
-            "name": f"undo {compiled.name}",
-            "tool": rollback.tool,
-            "status": _undo_status(step),
-            **_call(state, compiled.index, COMPENSATE, step.undo),
-            **_output(step.undo_output),
-        }
-        body["compensation"] |= telling.of_undo(state, compiled.index)
-        if step.unchanged:
-            body["compensation"]["via"] = "unchanged"
-        if step.undo_call is not None:
-            body["compensation"]["calls"] = _undo_calls(state, compiled.index, step.undo_call.of)
-    elif step.look is not None:  # it was undone by hand
-        body |= telling.of_undo(state, compiled.index)
-    return body
+        compensation=undo,
+        **images(step),
+        **effect,
+        fallback=v.Fallback(number=step.using, tool=state.acting(compiled.index).tool) if step.using else None,
+        deferred=step.deferred,
+        waits=v.Waits(on=pending.on, due_ms=pending.due, about=pending.about) if pending and waits else None,
+        came=[v.Came(event=each.event, key=each.key) for _, each in sorted(step.came.items())],
+        on_late=compiled.late.tool if compiled.late is not None and late else "",
+        model_asked_ms=pending.due if pending is not None and pending.on == "planner" else None,
+        child=v.Child(saga_id=step.child, left=list(step.left)) if step.child else None,
+        dropped=any(compiled.key in each.addition.dropped for each in state.added),
+        compensates=None if compiled.compensates is None else state.plan.steps[compiled.compensates].step_id,
+        compensated_by_others=step.semantic == "happened",
+        undoes=state.plan.steps[step.undoes].step_id if step.undoes >= 0 else None,
+        undone_by=state.plan.steps[step.undone_by].step_id
+        if step.undone_by >= 0 and step.status == t.COMPENSATED
+        else None,
+        **(telling.of_undo(state, compiled.index) if undo is None and step.look is not None else {}),  # by hand
+    )
 
 
-def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
+def _undo(state: State, compiled: CompiledStep) -> v.UndoResult | None:
+    step, rollback = state.steps[compiled.index], state.undoing(compiled.index)
+    if rollback is None or step.undo is None:
+        return None
+    return v.UndoResult(
+        step_id=compiled.step_id,
+        name=f"undo {compiled.name}",
+        tool=rollback.tool,
+        status=_undo_status(step),
+        **_call(state, compiled.index, COMPENSATE, step.undo),
+        **_output(step.undo_output),
+        **telling.of_undo(state, compiled.index),
+        via="unchanged" if step.unchanged else "",
+        calls=None if step.undo_call is None else _undo_calls(state, compiled.index, step.undo_call.of),
+    )
+
+
+def _undo_calls(state: State, index: int, count: int) -> list[v.UndoCallResult]:
     """Every call of an undo of several calls, in order: those that happened, the present one, and those that are left.
 
     Its status is that of an undo: COMPENSATED if it happened, PENDING if it has not begun, SKIPPED if nothing was left
@@ -354,7 +332,7 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
     step, undo = state.steps[index], state.steps[index].undo
     assert undo is not None
     done, templates = step.undo_calls, _undo_templates(state, index)
-    calls: list[dict[str, Any]] = []
+    calls: list[v.UndoCallResult] = []
     for number in range(count):
         rollback = templates[number] if number < len(templates) else None
         made = done[number] if number < len(done) else None
@@ -368,7 +346,7 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
             "params": None if made is None else made.params,
             "idempotency_key": None if never or status == t.PENDING else state.undo_key(index, number),
             "error": None,
-            "output": None,
+            "shown": None,
         }
         if made is not None:
             body |= {"attempts": made.attempts, "ended_ms": made.ended_at}
@@ -376,13 +354,13 @@ def _undo_calls(state: State, index: int, count: int) -> list[dict[str, Any]]:
             if made.via != "call":
                 body["via"] = made.via
         elif number == len(done) and status != t.PENDING:
-            body |= {"attempts": undo.attempt - undo.not_made, "error": error_dict(undo.error)}
+            body |= {"attempts": undo.attempt - undo.not_made, "error": shown_error(undo.error)}
             body |= {"ended_ms": undo.ended_at or None, "params": undo.params}
         if body["params"] is None and rollback is not None:
             body["params"] = _made(rollback, state)
         if body["params"] is not None:
             body["params"] = brief_params(body["params"])
-        calls.append(body)
+        calls.append(v.UndoCallResult(**body))
     return calls
 
 
@@ -439,7 +417,7 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
     error = None if _over(state, index, direction) else call.error  # that of an earlier attempt: see the history
     body: dict[str, Any] = {
         "attempts": attempts,
-        "error": error_dict(error),
+        "error": shown_error(error),
         "started_ms": call.first_at or None,
         "ended_ms": call.ended_at or None,
         "took_ms": call.spent_ms if attempts and (call.spent_ms or not call.called_at) else None,
@@ -488,7 +466,7 @@ def summary(state: State) -> dict[str, Any]:
         body["template"] = state.template
     reason = failure(state)
     if reason is not None:
-        body["error"] = _cut(reason)
+        body["error"] = _brief(reason)
     due = state.next_overdue()
     if due is not None:
         body["due_ms"] = due
@@ -511,34 +489,32 @@ def summary(state: State) -> dict[str, Any]:
         ]
     if state.status in t.SAGA_FINAL and state.backward:
         told = report(state)
-        body["clean"] = told["clean"]
-        if told["compensated"] and told["compensated"] == told.get("verified"):
+        body["clean"] = told.clean
+        if told.compensated and told.compensated == told.verified:
             body["verified"] = True
     mask = mask_of(state)
     if mask is not None:
         for each in body.get("questions", ()):
             if "to" in each:
                 each["to"] = mask.value(each["to"])
-        for name in {"goal", "error"} & body.keys():
-            body[name] = mask.value(state.plan.goal if name == "goal" else reason)
         # Cut after redaction, so that no part of a sensitive value is left.
         if "goal" in body:
-            body["goal"] = body["goal"][:120]
-        if "error" in body:
-            body["error"] = _cut(body["error"])
+            body["goal"] = str(mask.value(state.plan.goal))[:120]
+        if reason is not None:
+            body["error"] = _brief(mask.failure(reason))
     return body
 
 
-def _cut(reason: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value[:200] if isinstance(value, str) else value for name, value in reason.items()}
+def _brief(reason: v.Failure) -> dict[str, Any]:
+    return {name: value[:200] if isinstance(value, str) else value for name, value in reason.plain().items()}
 
 
-def answers(state: State, records: Sequence[r.AnyRecord]) -> list[dict[str, Any]]:
+def answers(state: State, records: Sequence[r.AnyRecord]) -> list[v.Answer]:
     """The answers in a journal, in their order; ``state`` is what the records make.
 
     ``decision``: ``expired`` if nobody answered in time. What is sensitive is masked.
     """
-    found: list[dict[str, Any]] = []
+    found: list[v.Answer] = []
     kinds: dict[str, str] = {}
     mask = None
     for record in records:
@@ -547,19 +523,17 @@ def answers(state: State, records: Sequence[r.AnyRecord]) -> list[dict[str, Any]
         if not isinstance(record, r.QuestionResolved | r.ApprovalExpired):
             continue
         index = state.plan.by_key.get(record.step)
-        said: dict[str, Any] = {
-            "question_id": record.question,
-            "step_id": record.step if index is None else state.plan.steps[index].step_id,
-            "kind": kinds.get(record.question, ""),
-            "decision": EXPIRED,
-            "by": "",
-            "note": "",
-            "at_ms": record.at,
-        }
+        said = {"decision": EXPIRED, "by": "", "note": ""}
         if isinstance(record, r.QuestionResolved):
-            said |= {"decision": record.decision, "by": record.by, "note": record.note}
+            said = {"decision": record.decision, "by": record.by, "note": record.note}
         mask = mask or (mask_of(state) if state.sensitive else None)
         found.append(
-            said if mask is None else said | {name: mask.value(said[name]) for name in ("by", "note", "decision")}
+            v.Answer(
+                question_id=record.question,
+                step_id=record.step if index is None else state.plan.steps[index].step_id,
+                kind=kinds.get(record.question, ""),
+                at_ms=record.at,
+                **(said if mask is None else mask.value(said)),
+            )
         )
     return found

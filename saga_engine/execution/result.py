@@ -3,19 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, overload
+
+import msgspec
 
 from saga_engine.core import transitions as t
 from saga_engine.core.report import Sources, abridged, sources, view
 from saga_engine.core.state import State
+from saga_engine.core.views import Answer, Failure, SagaView, StepResult
+from saga_engine.errors import StepUnknown
 from saga_engine.execution.aside import aside
 from saga_engine.execution.event_loops import pass_on, require_loop
-from saga_engine.execution.step_results import Failure, Steps, failure_of
 
+_MAX_NAMED: Final = 20
 #: A saga with more steps is shown beside the event loop.
 _MANY: Final = 500
+
+
+class Steps(Sequence[StepResult]):
+    """The steps in the order of the plan; ``by_id`` finds one by its id, which may be a number or its text."""
+
+    __slots__ = ("_by_key", "_saga_id", "_steps")
+
+    def __init__(self, saga_id: str, steps: Sequence[StepResult]) -> None:
+        self._saga_id = saga_id
+        self._steps = [*steps]
+        self._by_key = {str(step.step_id): step for step in self._steps}
+
+    @overload
+    def __getitem__(self, at: int) -> StepResult: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[StepResult]: ...
+
+    def __getitem__(self, at: int | slice) -> StepResult | list[StepResult]:
+        return self._steps[at]
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[StepResult]:
+        return iter(self._steps)
+
+    def __repr__(self) -> str:
+        return f"Steps({', '.join(f'{step.step_id}: {step.status}' for step in self._steps[:_MAX_NAMED])})"
+
+    def by_id(self, step_id: int | str) -> StepResult:
+        """The step with this id. Raises ``StepUnknown``, which is a ``KeyError``."""
+        found = self._by_key.get(str(step_id))
+        if found is not None:
+            return found
+        named = [str(step.step_id) for step in self._steps[:_MAX_NAMED]]
+        more = f" and {len(self._steps) - _MAX_NAMED} more" if len(self._steps) > _MAX_NAMED else ""
+        raise StepUnknown(
+            f"saga {self._saga_id} has no step {step_id!r}",
+            hint=f"it has {', '.join(named)}{more}" if named else "it has no steps",
+            saga_id=self._saga_id,
+            step_id=str(step_id),
+        )
 
 
 class SagaResult:
@@ -25,26 +72,35 @@ class SagaResult:
     over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
     """
 
-    __slots__ = ("_answers", "_body", "_full", "_sources", "_state", "_steps", "saga_id", "status")
+    __slots__ = ("_answers", "_body", "_full", "_sources", "_state", "_steps", "_view", "saga_id", "status")
 
-    def __init__(self, state: State, *, full: bool = True, answers: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, state: State, *, full: bool = True, answers: Sequence[Answer] = ()) -> None:
         self.saga_id = state.saga_id
         self.status = state.status
         self._state: State | None = state
         self._full = full
         #: Those of the journal that it was read from: what a process only drove does not have it.
         self._answers = answers
-        self._body: dict[str, Any] = {}
+        self._body: dict[str, Any] | None = None
+        self._view: SagaView | None = None
         self._sources: Sources = {}
         self._steps: Steps | None = None
 
     @property
+    def view(self) -> SagaView:
+        """The saga as it is shown, typed; with whole outputs, unless it was shown without ``full``."""
+        if self._view is None:
+            assert self._state is not None
+            shown, self._sources = view(self._state), sources(self._state)
+            shown = shown if self._full else abridged(shown, self._sources)
+            self._view, self._state = msgspec.structs.replace(shown, answers=[*self._answers]), None
+        return self._view
+
+    @property
     def body(self) -> Mapping[str, Any]:
-        """The object that ``show --json`` prints; with whole outputs, unless it was shown without ``full``."""
-        if self._state is not None:
-            body, self._sources = view(self._state), sources(self._state)
-            self._body, self._state = body if self._full else abridged(body, self._sources), None
-            self._body |= {"answers": list(self._answers)} if self._answers else {}
+        """``view`` as the object that ``show --json`` prints."""
+        if self._body is None:
+            self._body = self.view.plain()
         return self._body
 
     def __repr__(self) -> str:
@@ -70,13 +126,13 @@ class SagaResult:
     def steps(self) -> Steps:
         """The steps, typed, in the order of the plan; ``steps.by_id("pay")`` is one of them."""
         if self._steps is None:
-            self._steps = Steps(self.saga_id, self.body["steps"])
+            self._steps = Steps(self.saga_id, self.view.steps)
         return self._steps
 
     @property
     def error(self) -> Failure | None:
         """Why the saga did not simply complete; None if nothing went wrong."""
-        return failure_of(self.body["error"])
+        return self.view.error
 
     def output(self, step_id: int | str) -> Any:
         """The whole output of a step, None if it has none.
@@ -88,7 +144,7 @@ class SagaResult:
 
     def to_dict(self, *, full: bool = True) -> dict[str, Any]:
         """The result as one JSON object; without ``full``, large outputs are in their cut form."""
-        return dict(self.body) if full else abridged(self.body, self._sources)
+        return dict(self.body) if full else abridged(self.view, self._sources).plain()
 
 
 async def shown(found: SagaResult, *, full: bool = False) -> dict[str, Any]:

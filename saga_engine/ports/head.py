@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from saga_engine.core.views import HeadView
 
 
 class Head(NamedTuple):
@@ -20,6 +24,29 @@ class Head(NamedTuple):
     messages: int
     summary: bytes
     key: bytes = b""  # the wrapped key with which its payloads are sealed; empty: they are not
+
+    def told(self) -> dict[str, Any]:
+        """The summary; empty if there is none that can be read: another engine may have written it."""
+        try:
+            found = json.loads(self.summary or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def view(self) -> HeadView:
+        """The saga in a list."""
+        from saga_engine.core.views import HeadView  # a table of sagas needs it for nothing
+
+        return HeadView(
+            saga_id=self.saga_id,
+            status=self.status,
+            created_ms=self.created_ms,
+            changed_ms=self.changed_ms,
+            owner=self.owner if self.owner_ttl_ms > 0 else None,
+            records=self.length,
+            waiting_messages=self.messages,
+            summary=self.told(),
+        )
 
 
 def tombstone_of(summary: bytes) -> dict[str, Any] | None:

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import msgspec
-
 from saga_engine.core.masking import Reader, is_sensitive
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.transitions import SAGA_FINAL
+from saga_engine.core.views import entry
 from saga_engine.execution.ids import went_back
 from saga_engine.ports import Store
 from saga_engine.runtime.journal import at_hand, read_records
@@ -49,7 +48,7 @@ async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[s
             await mask.learn(known, records)
             last = records[-1]
             for record in records:
-                yield {"seq": known, **mask.shown(record)}
+                yield entry(known, mask.shown(record))
                 known += 1
             pause_s = LOOK_FIRST_S
         elif head.status in SAGA_FINAL:
@@ -91,6 +90,6 @@ class _Mask:
             return
         self._seen += len(new)
 
-    def shown(self, record: AnyRecord) -> dict[str, Any]:
-        """A record as plain JSON."""
-        return msgspec.to_builtins(record) if self._reader is None else self._reader.mask(record)
+    def shown(self, record: AnyRecord) -> AnyRecord | dict[str, Any]:
+        """A record, or what may be shown of it as plain JSON."""
+        return record if self._reader is None else self._reader.mask(record)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, Final
 
+import msgspec
+
+from saga_engine.core.views import Entry, HeadView, SagaView
 from saga_engine.operations.params import ANY_OBJECT, COUNT, ID, PLAN, TEXT, made_of
 from saga_engine.operations.params import STATUS as OF_STATUS
 
@@ -40,6 +44,55 @@ def or_null(schema: Schema) -> Schema:
 
 
 STEP_ID: Final[Schema] = {"type": ["string", "integer"], "description": "The id of a step, as in the plan."}
+#: The structs of views that have another name in the document.
+_NAMES: Final = {
+    "SagaView": "Saga",
+    "StepResult": "Step",
+    "UndoResult": "StepUndo",
+    "UndoCallResult": "UndoCall",
+    "ErrorInfo": "CallError",
+    "QuestionView": "OpenQuestion",
+    "Answer": "Answered",
+    "ReportView": "Report",
+    "HeadView": "SagaHead",
+    "Entry": "Record",
+}
+
+
+def _described(types: Sequence[type]) -> dict[str, Schema]:
+    """The JSON Schemas of structs; what is given may get new fields, and a default is left out where it holds."""
+    _, found = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    return {_NAMES.get(name, name): _plain(schema) for name, schema in found.items()}
+
+
+def _plain(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _plain(value) for name, value in schema.items() if name not in ("title", "default")}
+    if isinstance(schema.get("$ref"), str):
+        of = schema["$ref"].rpartition("/")[2]
+        made["$ref"] = f"#/components/schemas/{_NAMES.get(of, of)}"
+    if made.get("type") == "object" and not {"properties", "additionalProperties"} & made.keys():
+        made["additionalProperties"] = True
+    if "enum" in made and all(isinstance(each, str) for each in made["enum"]):
+        made["type"] = "string"
+    if isinstance(schema.get("default", 0), NoneType) and "anyOf" in made:  # it is never null: it is left out
+        left = [each for each in made.pop("anyOf") if each != {"type": "null"}]
+        made = {**(left[0] if len(left) == 1 else {"anyOf": left}), **made}
+    if isinstance(made.get("description"), str):
+        made["description"] = made["description"].partition("\n\n")[0].replace("``", "`")
+    return made
+
+
+_VIEWS: Final = {
+    **(_views := _described((SagaView, HeadView, Entry))),
+    # A token that may not read is given these alone, and of the report nothing.
+    "Saga": {**_views["Saga"], "required": ["saga_id", "status", "goal", "steps", "questions", "report"]},
+    "Report": {name: value for name, value in _views["Report"].items() if name != "required"},
+}
+
 COMPONENTS: Final[Mapping[str, Schema]] = {
     "Problem": made_of(
         {
@@ -59,141 +112,21 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         about="An error (RFC 9457); docs/reference/errors.md lists the codes.",
     ),
     "PlanProblem": given(code=TEXT, path=TEXT, message=TEXT, hint=TEXT),
-    "Saga": made_of(
+    **_VIEWS,
+    "SagaPage": given(sagas=listed(ref("SagaHead")), cursor=or_null(TEXT)),
+    "History": given(saga_id=ID, records=listed(ref("Record")), next=COUNT, ended=TRUTH),
+    "Question": made_of(
         {
             "saga_id": ID,
             "status": STATUS,
             "goal": TEXT,
-            "started_ms": COUNT,
-            "ended_ms": or_null(COUNT),
-            "steps": told("each step, in the order of the plan", listed(ref("Step"))),
-            "questions": told("open questions", listed(ref("OpenQuestion"))),
-            "answers": told(
-                "who answered earlier ones; not in the output of a command that ran the saga itself",
-                listed(ref("Answered")),
-            ),
-            "counts": told(
-                "of the steps that can leave an effect: how many there are, whose effect stands (whatever became of "
-                "an undo), and which are in doubt. Every view counts so; reads, undos and `finally` are not counted",
-                given(steps=COUNT, in_effect=COUNT, in_doubt=COUNT),
-            ),
-            "report": told(
-                "lists of step ids: `compensated`, `failed`, `unresolved`, `left_in_place`, and if they apply "
-                "`semantic`, `skipped`, `continued`, `dropped`; and `clean`",
-                ANY_OBJECT,
-            ),
-            "error": told(
-                "why it did not simply complete: `code`, and if known `step_id`, `error_code`, `message`, `suggestion`",
-                or_null(ANY_OBJECT),
-            ),
+            "session": TRUTH,
+            **_VIEWS["OpenQuestion"]["properties"],
+            "step_name": TEXT,
+            "asks": TEXT,
+            "standing": listed(ANY_OBJECT),
+            "waiting_messages": COUNT,
         },
-        ["saga_id", "status", "goal", "steps", "questions", "report"],
-        closed=False,
-        about="A saga, as `saga show --json` prints it.",
-    ),
-    "Step": made_of(
-        {
-            "step_id": STEP_ID,
-            "name": TEXT,
-            "tool": TEXT,
-            "kind": TEXT,
-            "status": TEXT,
-            "attempts": COUNT,
-            "params": told("those of the call; secrets as their markers"),
-            "idempotency_key": or_null(TEXT),
-            "output": told("what it returned, or its cut form"),
-            "output_ref": told("`digest` (SHA-256 of the JSON) and `bytes` of an output in its cut form", ANY_OBJECT),
-            "error": told("null once the call happened", or_null(ANY_OBJECT)),
-            "started_ms": or_null(COUNT),
-            "ended_ms": or_null(COUNT),
-            "took_ms": told("the calls' own time"),
-            "compensation": told(
-                "null, or the undo with the same fields; of an undo of several calls also `calls`",
-                or_null(ANY_OBJECT),
-            ),
-            "via": told("how the outcome is known, unless the step's own call returned it"),
-            "source": told("whose result it has"),
-            "age_ms": told("the age of that result"),
-            "fallback": told("`number` and `tool` of the fallback that is used"),
-            "deferred": told("that it waits until its tool is available again"),
-            "compensates": told("the step that it compensates for"),
-            "compensated_by_others": told("that other steps compensated for it"),
-            "undoes": told("the step that its call took back"),
-            "undone_by": told("the step whose call took it back"),
-            "handed_to": told("the fork or undo that has its effect"),
-            "before": told("what a read showed before the call"),
-            "after": told("what a read showed after it"),
-            "next_try_ms": told("when it is tried again"),
-            "model_asked_ms": told("when a model is asked about it again"),
-            "waits": told("what it waits for, and until when"),
-            "came": told("the events that came so far"),
-            "on_late": told("the tool that a late event would call"),
-            "child": told("the child saga that it runs"),
-            "verified": told("of an undo: that a look after it saw it done"),
-            "traceback": told("where its tool raised"),
-        },
-        ["step_id", "status"],
-        closed=False,
-        about="A step of a saga; from `via` on only what applies.",
-    ),
-    "Answered": given(
-        question_id=TEXT,
-        step_id=STEP_ID,
-        kind=TEXT,
-        decision=told("`expired`: nobody answered in time", TEXT),
-        by=TEXT,
-        note=TEXT,
-        at_ms=COUNT,
-    ),
-    "OpenQuestion": made_of(
-        {
-            "question_id": TEXT,
-            "step_id": STEP_ID,
-            "tool": TEXT,
-            "direction": TEXT,
-            "kind": TEXT,
-            "options": told("the decisions that answer it", listed(TEXT)),
-            "outlooks": told("of each answer what follows from it, with its `mark`"),
-            "asked_ms": COUNT,
-            "text": told("what a plan asks", TEXT),
-            "to": told("whom it asks", TEXT),
-            "params": told("of the call", or_null(ANY_OBJECT)),
-            "called_ms": told("when the call was made"),
-            "idempotency_key": told("that of the call"),
-            "error": or_null(ANY_OBJECT),
-            "call": told("of an approval the digest of the call"),
-            "rule": told("of an approval the rule that asks"),
-            "expires_ms": told("until when an answer counts"),
-            "steps": told("of a semantic compensation what it would do"),
-            "before": told("of drift the value before the call"),
-            "after": told("the value as the call left it"),
-            "found": told("the value now"),
-            "undo_call": told("which call of an undo of several"),
-        },
-        ["question_id", "step_id", "kind", "options"],
-        closed=False,
-        about="An open question of a saga; a field that does not apply is left out.",
-    ),
-    "SagaHead": given(
-        saga_id=ID,
-        status=STATUS,
-        created_ms=COUNT,
-        changed_ms=COUNT,
-        owner=or_null(TEXT),
-        records=COUNT,
-        waiting_messages=COUNT,
-        summary=ANY_OBJECT,
-    ),
-    "SagaPage": given(sagas=listed(ref("SagaHead")), cursor=or_null(TEXT)),
-    "Record": made_of(
-        {"seq": COUNT, "k": TEXT, "at": COUNT},
-        ["seq", "k"],
-        closed=False,
-        about="A record of a journal (docs/semantics.md).",
-    ),
-    "History": given(saga_id=ID, records=listed(ref("Record")), next=COUNT, ended=TRUTH),
-    "Question": made_of(
-        {"saga_id": ID, "question_id": TEXT, "step_id": STEP_ID, "kind": TEXT, "options": listed(TEXT), "asks": TEXT},
         ["saga_id"],
         closed=False,
         about="An open question, with what an operator needs to know; or a saga that cannot be read (`error`).",

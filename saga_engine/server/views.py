@@ -19,7 +19,6 @@ from saga_engine.runtime.journal import read_records
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
-    from saga_engine.ports import Head
 
 _TEXTS: Final = ("description", "use_when", "not_when", "returns")
 _COUNTS: Final = ("driving", "under_way", "concurrency", "begun", "taken", "returned", "refused")
@@ -30,29 +29,6 @@ class Answered(NamedTuple):
 
     by: str
     decision: str
-
-
-def head_body(head: Head) -> dict[str, Any]:
-    """A saga in a list: its head, as `saga list --json` prints it."""
-    return {
-        "saga_id": head.saga_id,
-        "status": head.status,
-        "created_ms": head.created_ms,
-        "changed_ms": head.changed_ms,
-        "owner": head.owner if head.owner_ttl_ms > 0 else None,
-        "records": head.length,
-        "waiting_messages": head.messages,
-        "summary": summary_of(head),
-    }
-
-
-def summary_of(head: Head) -> dict[str, Any]:
-    """The summary in a head; empty if there is none that can be read."""
-    try:
-        found = json.loads(head.summary or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 async def overview(engine: Coordinator) -> dict[str, Any]:

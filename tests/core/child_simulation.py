@@ -143,7 +143,7 @@ class ChildSimulation(Simulation):
             {record.saga for record in ended if self._undo(record)}
         ):
             raise Violation(f"the end of a child counts twice: {ended}")
-        lists = report(state)
+        lists = report(state).plain()
         for record in ended:
             if record.status not in self.said[record.saga]:
                 raise Violation(f"{record} is not how the child ended")

@@ -86,7 +86,7 @@ class FinalSimulation(Simulation):
             tries = sum(isinstance(record, r.StepIntended) and record.step == key for record in journal)
             if failed and failed[0].error.error_code == "busy" and tries < 3 and failed[0].at < ending.until:
                 raise Violation(f"{key} of 'finally' was given up after {tries} attempts")
-        report = view(state)["report"]
+        report = view(state).plain()["report"]
         named = {step for name in ("compensated", "failed", "unresolved", "left_in_place") for step in report[name]}
         if named & last:
             raise Violation(f"a step of 'finally' is listed as a remainder: {report}")

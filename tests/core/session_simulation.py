@@ -272,7 +272,7 @@ class SessionSimulation(Simulation):
                 raise Violation(f"the session ended {state.status}, and nobody wanted that: {view(state)}")
             super()._check_end(state)
             return
-        report = view(state)["report"]
+        report = view(state).plain()["report"]
         for compiled, step in zip(state.plan.steps, state.steps, strict=True):
             stands = bool(self.world.standing.get(compiled.key))
             should = self._should_stand(state, compiled.index)

@@ -508,7 +508,7 @@ class Simulation(Guarded, Replanning):
     def _check_end(self, state: State) -> None:
         self._check_replans()
         self._check_doubts()
-        shown = view(state)
+        shown = view(state).plain()
         statuses = {str(step["step_id"]): step["status"] for step in shown["steps"] if step["kind"] != "finally"}
         kinds = {step.key: step.kind for step in state.plan.steps}
         standing = {step for step, count in self.world.standing.items() if count and kinds[step] != "finally"}

@@ -61,7 +61,7 @@ def test_every_reader_comes_to_the_same_state() -> None:
     assert view(state_of(JOURNAL, CATALOG)) == whole
     assert view(state_of_stored(JOURNAL, CATALOG)) == whole
     assert view(folded(JOURNAL, COMPILED)[0]) == whole
-    assert [step["status"] for step in whole["steps"]] == ["SUCCEEDED", "RUNNING"]
+    assert [step.status for step in whole.steps] == ["SUCCEEDED", "RUNNING"]
 
 
 def test_a_note_is_taken_of_every_record_after_the_first() -> None:

@@ -112,7 +112,7 @@ def test_a_plan_grows_around_its_items() -> None:
     assert next(each.params for each in saga.records if getattr(each, "step", "") == "new") == {"all": "ref-book[3]"}
     again = fold(saga.records, saga.plan, Growth(saga.records[0], CATALOG))  # type: ignore[arg-type]
     assert view(again) == view(state)
-    assert [step["step_id"] for step in view(state)["steps"]][1:4] == ["book", "book[0]", "book[1]"]
+    assert [step["step_id"] for step in view(state).plain()["steps"]][1:4] == ["book", "book[0]", "book[1]"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_undo_of_a_completed_saga_replays() -> None:
     for record in [*made.opening, r.UndoRequested(at=1)]:
         undo.add(msgspec.structs.replace(record, at=1))
     assert undo.run().status == "COMPENSATED"
-    assert view(undo.state)["report"]["compensated"] == ["book[0]", "book[1]", "book[2]", "book[3]"]
+    assert view(undo.state).plain()["report"]["compensated"] == ["book[0]", "book[1]", "book[2]", "book[3]"]
     (trace,) = read(lines_of(undo.records, CATALOG, ()))
     again = Replay(trace, CATALOG, None, together_ms=1000)
     list(again.run())

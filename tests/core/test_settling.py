@@ -251,7 +251,7 @@ def test_time_and_attempts_are_those_of_calls_alone() -> None:
     state = saga(ToolSpec("pay", keyed=True), r.StepIntended(at=100, step="1"), ask)
 
     def told() -> tuple[int, int | None]:
-        step = view(state)["steps"][0]
+        step = view(state).plain()["steps"][0]
         return step["attempts"], step["took_ms"]
 
     assert told() == (0, None)
@@ -271,7 +271,7 @@ def test_time_and_attempts_are_those_of_calls_alone() -> None:
 def test_a_call_that_is_blocked_called_nothing() -> None:
     """The policy refused it: there was no attempt, and it took no time."""
     blocked = r.StepBlocked(at=150, step="1", error=ERROR, rule="never")
-    step = view(saga(ToolSpec("pay"), r.StepIntended(at=100, step="1"), blocked))["steps"][0]
+    step = view(saga(ToolSpec("pay"), r.StepIntended(at=100, step="1"), blocked)).plain()["steps"][0]
     assert (step["attempts"], step["took_ms"]) == (0, None)
 
 

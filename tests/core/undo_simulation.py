@@ -82,7 +82,7 @@ class UndoSimulation(Simulation):
         if state.status == t.COMPLETED:
             raise Violation("an undo completed")
         super()._check_end(state)
-        shown = view(state)
+        shown = view(state).plain()
         said = {str(step) for name in ("compensated", "left_in_place") for step in shown["report"][name]}
         said |= {str(step) for step in shown["report"].get("semantic", ())}
         if self.stood - said:

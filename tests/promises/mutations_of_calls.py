@@ -487,7 +487,7 @@ OF_CALLS = [
     Mutation(
         "tests/privacy/test_sensitive.py::test_readers_need_no_tools",
         "show masks nothing",
-        (("return masked_view(state, body)", "return body"),),
+        (("shown = masked_view(state, shown)", "pass"),),
     ),
     Mutation(
         "tests/privacy/test_sensitive.py::test_a_model_is_told_nothing_sensitive",
@@ -502,7 +502,7 @@ OF_CALLS = [
     Mutation(
         "tests/cli/test_sensitive.py::test_no_command_shows_a_sensitive_value",
         "the commands show the values",
-        (("return masked_view(state, body)", "return body"),),
+        (("shown = masked_view(state, shown)", "pass"),),
     ),
     # 45
     Mutation(

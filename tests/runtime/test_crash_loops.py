@@ -217,5 +217,5 @@ def test_a_call_of_finally_that_ends_its_owners_leaves_no_saga_that_is_clean() -
             if isinstance(record, r.AlertIntended):
                 evolve(state, r.AlertSent(at=9, question=record.question))
     assert state.status == "COMPLETED"
-    assert report(state)["finally"] == [{"step_id": "last", "status": "IN_DOUBT"}]
-    assert report(state)["clean"] is False
+    assert report(state).plain()["finally"] == [{"step_id": "last", "status": "IN_DOUBT"}]
+    assert report(state).clean is False

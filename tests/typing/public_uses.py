@@ -15,7 +15,6 @@ from saga_engine import (
     BreakerPolicy,
     CallBlocked,
     CallFailed,
-    CallResult,
     Coordinator,
     Escalation,
     Failure,
@@ -46,6 +45,7 @@ from saga_engine import (
     tool,
 )
 from saga_engine.barriers import AsyncSqlBarrier, SqlBarrier
+from saga_engine.core.views import UndoResult
 
 # --- tools -----------------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ def look_at(outcome: SagaResult) -> None:
     assert_type(outcome.error, Failure | None)
     step = outcome.steps.by_id("flight")
     assert_type(step, StepResult)
-    assert_type(step.compensation, CallResult | None)
+    assert_type(step.compensation, UndoResult | None)
     assert_type(step.attempts, int)
     outcome.status = "COMPLETED"  # nobody does this; a property would cost each saga a call
     outcome.completed = True  # type: ignore[misc]

@@ -148,7 +148,7 @@ def _type(annotation: Any) -> str:
     return (
         text.replace("typing.", "")
         .replace("saga_engine.core.effects.", "")
-        .replace("saga_engine.execution.step_results.", "")
+        .replace("saga_engine.core.views.", "")
         .replace("NoneType", "None")
     )
 

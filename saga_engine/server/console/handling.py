@@ -23,7 +23,6 @@ from saga_engine.server.bodies import LARGE_FORM_BYTES, form_of
 from saga_engine.server.console.deciding import error_page
 from saga_engine.server.console.frame import THEMES, Frame
 from saga_engine.server.console.html import Html, local_path
-from saga_engine.server.console.lists import summary_of
 from saga_engine.server.console.words import Words, language_of
 from saga_engine.server.identity import SCOPES
 from saga_engine.server.problems import status_of, without_address
@@ -97,7 +96,7 @@ class Handling:
                 self.frame(request),
                 who="" if identity.via == "open" else identity.who,
                 may=frozenset(each for each in SCOPES if identity.may(each)),
-                asking=sum(len(summary_of(head).get("questions") or "1") for head in asking.sagas),
+                asking=sum(len(head.told().get("questions") or "1") for head in asking.sagas),
                 stopped=any(each.scope == ALL for each in held),
             ),
             engine,

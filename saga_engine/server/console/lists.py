@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from saga_engine.core.states import SAGA_STATES
@@ -100,17 +99,8 @@ def _search(frame: Frame, asked: Mapping[str, str]) -> Html:
     return tag("form", {"class": "search", "role": "search", "action": "/ui/sagas", "method": "get"}, fields)
 
 
-def summary_of(head: Head) -> dict[str, Any]:
-    """What a saga's head says about it; another engine may have written it."""
-    try:
-        body = json.loads(head.summary or b"{}")
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
 def _row(frame: Frame, head: Head, now_ms: int) -> Html:
-    words, body = frame.words, summary_of(head)
+    words, body = frame.words, head.told()
     error = body.get("error") if isinstance(body.get("error"), dict) else None
     tags = [
         tag("span", {"class": "chip"}, str(each))

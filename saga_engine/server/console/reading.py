@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from saga_engine.analysis.cancellation import CancelPreview, preview_cancel
 from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.report import answers
+from saga_engine.core.views import entry
 from saga_engine.execution.plan_cache import no_collection
 from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.journal import at_hand, beside_state, look_at, read_records
@@ -43,7 +42,7 @@ class Read:
     def history(self, first: int, count: int) -> list[dict[str, Any]]:
         """A window of the records as plain JSON, each with its ``seq``."""
         window = self.records[first : first + count]
-        return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(window, first)]
+        return [entry(seq, record) for seq, record in enumerate(window, first)]
 
     def graph(self, first: int, count: int) -> list[Node]:
         """A window of the steps with their dependencies."""

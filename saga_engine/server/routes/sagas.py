@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.execution.result import shown
-from saga_engine.server import acts, views
+from saga_engine.server import acts
 from saga_engine.server.keys import Answer
 from saga_engine.server.operation import Incoming, Operation
 from saga_engine.server.streams import overview_stream, saga_stream
@@ -35,7 +35,7 @@ async def search(incoming: Incoming) -> Answer:
         limit=query.get("limit", 100),
         cursor=query.get("cursor"),
     )
-    return Answer({"sagas": [views.head_body(head) for head in page.sagas], "cursor": page.cursor})
+    return Answer({"sagas": [head.view().plain() for head in page.sagas], "cursor": page.cursor})
 
 
 async def show(incoming: Incoming) -> Answer:
