@@ -18,7 +18,8 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.state_values import Made
 from saga_engine.core.waits import Came
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.binder import Binder
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import WithoutList
 from saga_engine.plan.own_binder import OwnBinder
 from saga_engine.plan.problems import Problems

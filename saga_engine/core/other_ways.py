@@ -16,7 +16,7 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, Problem
 from saga_engine.plan.amendments import Addition
-from saga_engine.plan.bindings import Binder
+from saga_engine.plan.binder import Binder
 from saga_engine.plan.compiled import CompiledFallback, CompiledStep
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog

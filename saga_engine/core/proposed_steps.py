@@ -17,7 +17,8 @@ from saga_engine.core.state import State, StateScope
 from saga_engine.core.steps import ask, wait
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import schema_types
-from saga_engine.plan.bindings import FIRST, Binder, starts_binding
+from saga_engine.plan.binder import Binder
+from saga_engine.plan.bindings import FIRST, starts_binding
 from saga_engine.plan.identifiers import is_address, is_opaque, names_id, names_target
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog

@@ -30,10 +30,10 @@ def terms_from(state: State, start: int) -> Sequence[str]:
 
 def _of_tools(state: State) -> Sequence[str]:
     """The terms of the plan's tools, found once for all sagas of a plan; a plan that grows gets more steps."""
-    plan = state.plan
-    if plan.tool_terms is None or plan.tool_terms[0] != len(plan.steps):
-        plan.tool_terms = (len(plan.steps), tuple(map(calling, _tools_from(state, 0)[:_MAX_TOOLS])))
-    return plan.tool_terms[1]
+    tools, steps = state.plan.tools, state.plan.steps
+    if tools.terms is None or tools.terms[0] != len(steps):
+        tools.terms = (len(steps), tuple(map(calling, _tools_from(state, 0)[:_MAX_TOOLS])))
+    return tools.terms[1]
 
 
 def _tools_from(state: State, start: int) -> list[str]:

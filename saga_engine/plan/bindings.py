@@ -18,50 +18,31 @@ import msgspec
 
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import jsonpath
-from saga_engine.plan.limits import MAX_BINDINGS, MAX_COMPLEX_TAILS, MAX_TAIL_CHARS, MAX_TEXT_CHARS
-from saga_engine.plan.problems import known_names
-from saga_engine.plan.values import cut, printable
+from saga_engine.plan.limits import MAX_TEXT_CHARS
+from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from saga_engine.plan.compiled import Scope
-    from saga_engine.plan.problems import Path, Problems
+    from saga_engine.plan.problems import Path
 
 Source = Literal["output", "input", "saga", "key", "secret", "before", "item", "index", "end", "params"]
 
-_WHOLE = re.compile(r"(\$++)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
-_EMBEDDED = re.compile(r"\{(\$++)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
-# Up to the brace that closes it; braces in quotes belong to the path.
-_INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
-_ID = re.compile(r"\.([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
-_STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
-_NAME = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]{0,127})\Z")
-_LONGEST = MAX_TAIL_CHARS + 200
+#: A binding at the start of a text; an additional dollar escapes it.
+WHOLE: Final = re.compile(r"(\$++)(output|input|saga|key|secret|before|item|index|end)(?!\w)")
 
-_FORMS = {
-    "output": "write $output.step_<id>.field",
-    "input": "write $input.field",
-    "saga": "write $saga.id",
-    "key": "write $key, with nothing after it",
-    "secret": "write $secret.NAME: letters, digits and '_'",
-    "before": "write $before, or $before.field",
-    "item": "write $item or $item.field",
-    "index": "write $index, with nothing after it",
-    "end": "write $end.status or another field of the end",
-}
+
 #: The key of an object that stands for the first of its values that there is.
 FIRST: Final = "$first"
 #: The key of an object that stands for the result of a computation.
 COMPUTE: Final = "$compute"
-#: The fields of ``$end``: how the saga ended, for the steps of ``finally``.
-END_FIELDS: Final = ("status", "reason", "error", "clean", "compensated", "left")
 _encode = msgspec.json.Encoder().encode
 
 
 def starts_binding(text: str) -> bool:
     """Whether a text begins like a binding, whatever follows; an escaped one does not."""
-    found = _WHOLE.match(text)
+    found = WHOLE.match(text)
     return found is not None and len(found[1]) == 1
 
 
@@ -197,14 +178,14 @@ class _Index(Within):
         return scope.index
 
 
-_Bound = _Output | _Input | _SagaId | _Key | _Secret | _Before | _Item | _Index | _End
-_NODES: dict[Source, type[_Bound]] = {
+BoundNode = _Output | _Input | _SagaId | _Key | _Secret | _Before | _Item | _Index | _End
+_NODES: dict[Source, type[BoundNode]] = {
     "output": _Output, "input": _Input, "saga": _SagaId, "key": _Key, "secret": _Secret,
     "before": _Before, "item": _Item, "index": _Index, "end": _End,
 }  # fmt: skip
 
 
-def bound_node(place: Place) -> _Bound:
+def bound_node(place: Place) -> BoundNode:
     """The node of a binding."""
     return _NODES[place.source](place)
 
@@ -214,7 +195,7 @@ class _Text:
 
     __slots__ = ("_pieces", "_raw")
 
-    def __init__(self, raw: str, pieces: list[str | _Bound]) -> None:
+    def __init__(self, raw: str, pieces: list[str | BoundNode]) -> None:
         self._raw = raw
         self._pieces = pieces
 
@@ -256,6 +237,9 @@ class _Object:
     def sample(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {**self._raw, **{key: node.sample(inputs) for key, node in self.nodes.items()}}
 
+    def over(self, raw: dict[str, Any]) -> _Object:
+        return _Object(raw, {key: _over(node, raw[key]) for key, node in self.nodes.items()})
+
 
 class _Array:
     """A list with bindings below it."""
@@ -277,6 +261,14 @@ class _Array:
         for index, node in self._nodes.items():
             made[index] = node.sample(inputs)
         return made
+
+    def over(self, raw: list[Any]) -> _Array:
+        return _Array(raw, {index: _over(node, raw[index]) for index, node in self._nodes.items()})
+
+
+def _over(node: Node, raw: Any) -> Node:
+    """The node of a value of the same shape; a binding that is a whole text is the same in each of them."""
+    return node.over(raw) if isinstance(node, _Object | _Array) else node
 
 
 class _First:
@@ -336,10 +328,24 @@ class Template:
         self._root = root
         self.places = places
         self.bound = bool(places)
-        self.secrets = frozenset(place.step for place in places if place.source == "secret")
-        self.secret_params = frozenset(str(place.path[0]) for place in places if place.source == "secret")
-        self.outputs_or_default = frozenset(place.step for place in places if place.source == "output")
-        self.outputs = frozenset(place.step for place in places if place.source == "output" and not place.optional)
+        none: frozenset[str] = frozenset()
+        self.secrets = self.secret_params = self.outputs = self.outputs_or_default = none
+        for place in places:  # which most params have none of, and a new plan has many templates
+            if place.source == "secret":
+                self.secrets |= {place.step}
+                self.secret_params |= {str(place.path[0])}
+            elif place.source == "output":
+                self.outputs_or_default |= {place.step}
+                self.outputs |= set() if place.optional else {place.step}
+
+    def over(self, raw: dict[str, Any]) -> Template:
+        """The same template of other params, which have the same bindings in the same places (``plan.shapes``)."""
+        made = Template.__new__(Template)
+        made.raw, made._root = raw, None if self._root is None else self._root.over(raw)  # noqa: SLF001 - it is one of ours
+        made.places, made.bound = self.places, self.bound
+        made.secrets, made.secret_params = self.secrets, self.secret_params
+        made.outputs, made.outputs_or_default = self.outputs, self.outputs_or_default
+        return made
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of a call. Raises ``BindingUnresolved``."""
@@ -370,231 +376,3 @@ class Template:
             if place.source == "secret":
                 needed.setdefault(str(place.path[0]), set()).add(place.step)
         return {key: (self._root.nodes[key], frozenset(names)) for key, names in needed.items()}
-
-
-class _Malformed(Exception):
-    """A text that looks like a binding and is not one."""
-
-    def __init__(self, fault: jsonpath.TailFault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
-class Binder:
-    """Compiles the params of one plan and adds the problems of its bindings to ``problems``."""
-
-    def __init__(
-        self,
-        keys: Mapping[str, int],
-        problems: Problems,
-        *,
-        end: bool = False,
-        inline: Callable[..., Any] | None = None,
-    ) -> None:
-        """``end``: the params are resolved at its end, so ``$end`` binds. ``inline`` compiles computations in them."""
-        self._inline: Callable[..., Any] | None = inline
-        self._keys = keys
-        self.problems = problems
-        self._end = end
-        self._complex: set[str] = set()
-        self._count = 0
-        self.item = self.computes = False  # ``computes``: whether a computation was compiled with it
-
-    def template(self, raw: dict[str, Any], own: str, path: Path, *, item: bool = False) -> Template:
-        """The template of ``raw``, which stands at ``path`` in the plan and belongs to the step with key ``own``.
-
-        ``item``: it is resolved for each item of a list, so ``$item`` and ``$index`` bind.
-        """
-        places: list[Place] = []
-        self.item = item
-        before = self._count
-        root = self._object(raw, own, path, (), places)
-        if before <= MAX_BINDINGS < self._count:
-            message = f"the plan has more than {MAX_BINDINGS} bindings"
-            self.problems.add("limit-bindings", path, message, "let a tool pass the values on")
-        return Template(raw, root, tuple(places))
-
-    def _object(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> _Object | None:
-        nodes: dict[str, Node] = {}
-        for key, value in raw.items():
-            node = self._node(value, own, base, (*path, key), places)
-            if node is not None:
-                nodes[key] = node
-        return _Object(raw, nodes) if nodes else None
-
-    def _node(self, value: Any, own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
-        """A node for a value with bindings, ``None`` for one without. The parser has already bounded the depth."""
-        if isinstance(value, str):
-            return self._text(value, own, base, path, places) if "$" in value else None
-        if isinstance(value, dict):
-            if FIRST in value:
-                return self._first(value, own, base, path, places)
-            if COMPUTE in value and self._inline is not None:
-                return self._computed(value, own, base, path, places)
-            return self._object(value, own, base, path, places)
-        if isinstance(value, list):
-            nodes = {}
-            for index, item in enumerate(value):
-                if isinstance(item, str | dict | list):
-                    node = self._node(item, own, base, (*path, index), places)
-                    if node is not None:
-                        nodes[index] = node
-            return _Array(value, nodes) if nodes else None
-        return None
-
-    def _first(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
-        """Each value but the last must bind: after a literal, which is always there, nothing can follow."""
-        values = raw[FIRST]
-        sound = len(raw) == 1 and isinstance(values, list) and len(values) > 1
-        found = self.problems.count
-        inner: list[Place] = []
-        nodes = (
-            [self._node(value, own, base, (*path, FIRST, at), inner) for at, value in enumerate(values)]
-            if sound
-            else []
-        )
-        if self.problems.count > found:
-            return None
-        if not sound or any(node is None for node in nodes[:-1]):
-            message = f"'{FIRST}' takes a list of bindings, of which the last may be a literal"
-            hint = f'write {{"{FIRST}": ["$output.step_1.ref", null]}}'
-            self.problems.add("binding-malformed", (*base, *path), message, hint)
-            return None
-        # The schema of a tool knows the place of the whole alone.
-        last = (*path, FIRST, len(values) - 1)
-        places += [
-            place._replace(path=path, optional=place.optional or place.path[: len(last)] != last) for place in inner
-        ]
-        return _First(raw, [node for node in nodes if node is not None], values[-1:] if nodes[-1] is None else [])
-
-    def _computed(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
-        assert self._inline is not None
-        item = self.item
-        node: Node | None
-        node, bound = self._inline(self, raw, own, (*base, *path), item=item)
-        self.item = item
-        places += [place._replace(path=path, computed=True) for place in bound]
-        return node
-
-    def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> Node | None:
-        if self._count > MAX_BINDINGS:
-            return None
-        try:
-            whole = _WHOLE.match(text)
-            if whole is not None and len(whole[1]) == 1:
-                place = self._parse(text, own, path, embedded=False)
-                places.append(place)
-                return bound_node(place)
-            start = text[1:] if whole is not None else text
-            pieces = list(self._pieces(start, own, path))
-        except _Malformed as malformed:
-            code, message, hint = malformed.fault
-            self.problems.add(code, (*base, *path), f"{cut(text, 120)}: {message}", hint)
-            return None
-        found = [piece for piece in pieces if isinstance(piece, Place)]
-        if not found:
-            literal = "".join(piece for piece in pieces if isinstance(piece, str))
-            return _Literal(literal) if literal != text else None
-        places.extend(found)
-        return _Text(text, [piece if isinstance(piece, str) else bound_node(piece) for piece in pieces])
-
-    def _pieces(self, text: str, own: str, path: Path) -> Iterator[str | Place]:
-        """The literal parts of a text and the bindings embedded in it, in order."""
-        at = 0
-        for opened in _EMBEDDED.finditer(text):
-            if opened.start() < at:
-                continue  # inside the quotes of the binding before
-            yield text[at : opened.start()]
-            if len(opened[1]) > 1:
-                yield "{" + opened[0][2:]
-                at = opened.end()
-                continue
-            inner = _INNER.match(text, opened.start() + 1, opened.start() + _LONGEST)
-            if inner is None:
-                hint = "close it with '}' within 256 characters, or write '{$$' for a literal '{$'"
-                raise _Malformed(jsonpath.TailFault("binding-malformed", "a binding in braces is not closed", hint))
-            yield self._parse(inner[1], own, path, embedded=True)
-            at = inner.end()
-        yield text[at:]
-
-    def _parse(self, text: str, own: str, path: Path, *, embedded: bool) -> Place:
-        """One binding, from its dollar to its end."""
-        self._count += 1
-        found = _WHOLE.match(text)
-        assert found is not None, text
-        source: Source = found[2]  # type: ignore[assignment]
-        rest = text[found.end() :]
-        if source == "output":
-            return self._parse_output(text, rest, path, embedded=embedded)
-        if source == "input":
-            if not rest.startswith((".", "[")):
-                raise self._malformed(source, embedded=embedded)
-            return Place(path, source, "", self._tail(rest), embedded, text)
-        if source == "secret":
-            name = _NAME.match(rest)
-            if name is None:
-                raise self._malformed(source, embedded=embedded)
-            return Place(path, source, name[1], None, embedded, text)
-        if source == "before" or (source == "item" and self.item):
-            if rest and not rest.startswith((".", "[")):
-                raise self._malformed(source, embedded=embedded)
-            of = own if source == "before" else ""
-            return Place(path, source, of, self._tail(rest) if rest else None, embedded, text)
-        if source in {"item", "index"} and not self.item:
-            hint = (
-                f"it binds in a step with 'each', whose conditions on items are the 'when' inside of 'each', and in "
-                f"'of' and 'where' of a computation; for a literal '${source}' write '$${source}'"
-            )
-            raise _Malformed(jsonpath.TailFault("binding-malformed", f"${source} has no list here", hint))
-        if source == "end":
-            return self._parse_end(text, rest, path, embedded=embedded)
-        if rest != {"saga": ".id", "key": "", "index": ""}[source]:
-            raise self._malformed(source, embedded=embedded)
-        return Place(path, source, own, None, embedded, text)
-
-    def _parse_output(self, text: str, rest: str, path: Path, *, embedded: bool) -> Place:
-        step = _STEP.match(rest)
-        if step is None:
-            named = _ID.match(rest)
-            if named and named[1] in self._keys:  # the usual slip
-                hint = f"did you mean $output.step_{named[1]}{printable(rest[named.end() :], 80)}?"
-                raise _Malformed(jsonpath.TailFault("binding-malformed", "it is not a valid binding", hint))
-            raise self._malformed("output", embedded=embedded)
-        tail = rest[step.end() :]
-        # A plan may itself contain a step with the id 'step_1'.
-        key = next((key for key in (step[1], f"step_{step[1]}") if key in self._keys), None)
-        if key is None:
-            known = list(self._keys) if not self.problems.full() else []
-            near = self.problems.did_you_mean(step[1], known) or known_names(known, "steps")
-            raise _Malformed(jsonpath.TailFault("binding-unknown-step", f"there is no step {step[1]}", near))
-        return Place(path, "output", key, self._tail(tail) if tail else None, embedded, text)
-
-    def _parse_end(self, text: str, rest: str, path: Path, *, embedded: bool) -> Place:
-        if not self._end:
-            hint = "it binds in the steps of 'finally'; for a literal '$end' write '$$end'"
-            raise _Malformed(jsonpath.TailFault("binding-malformed", "$end binds only in the steps of 'finally'", hint))
-        if rest and not rest.startswith((".", "[")):
-            raise self._malformed("end", embedded=embedded)
-        tail = self._tail(rest) if rest else None
-        field = tail.path[0] if tail is not None and tail.path else ""
-        if field and field not in END_FIELDS:
-            hint = self.problems.did_you_mean(str(field), END_FIELDS) or known_names(END_FIELDS, "fields of $end")
-            raise _Malformed(jsonpath.TailFault("binding-path-absent", f"$end has no field {cut(field, 64)}", hint))
-        return Place(path, "end", "", tail, embedded, text)
-
-    def _tail(self, text: str) -> jsonpath.Tail:
-        if text not in self._complex and len(text) <= MAX_TAIL_CHARS and jsonpath.scan(text) is None:
-            if len(self._complex) >= MAX_COMPLEX_TAILS:
-                message = f"the plan has more than {MAX_COMPLEX_TAILS} paths that are more than fields and indexes"
-                raise _Malformed(jsonpath.TailFault("limit-tails", message, "let a tool select the values"))
-            self._complex.add(text)
-        tail = jsonpath.parse(text)
-        if isinstance(tail, jsonpath.TailFault):
-            raise _Malformed(tail)
-        return tail
-
-    def _malformed(self, source: Source, *, embedded: bool) -> _Malformed:
-        literal = f"'{{$${source}'" if embedded else f"'$${source}'"
-        braces = "" if embedded else "; inside a text put it in braces"
-        hint = f"{_FORMS[source]}{braces}; for a literal '${source}' write {literal}"
-        return _Malformed(jsonpath.TailFault("binding-malformed", "it is not a valid binding", hint))

@@ -69,15 +69,21 @@ def examine(made: Draft) -> None:
         _examine_final(made.final, len(made.steps))
 
 
-def check_input(made: Draft, checked: Iterable[CheckedParams]) -> None:
-    """Find the problems that the input alone can make, in a draft without lists, children and ``finally``.
+def check_input(made: Draft, checked: Iterable[CheckedParams], *, bound: bool = True) -> None:
+    """Find the problems that values alone can make, in a draft without lists, children and ``finally``.
 
-    ``checked``: the params that bind the input.
+    ``checked``: the params that bind the input, or have other values than when they were compiled. ``bound``: some
+    bind the input.
     """
-    for index in made.bound:
+    for index in made.bound if bound else ():
         _check_inputs(made, made.steps[index])
     for each in checked:
         _check_params(made, *each)
+
+
+def binds_input(params: Params) -> bool:
+    """Whether something in params is a value of the input."""
+    return isinstance(params, Template) and any(place.source == "input" for place in params.places)
 
 
 def _examine_final(final: Draft, first: int) -> None:
@@ -325,8 +331,7 @@ def _check_undo(made: Draft, path: Path, spec: ToolSpec, params: Params, undo: T
 def _check_params(made: Draft, spec: ToolSpec, params: Params, base: Path) -> None:
     """Check params against the tool's schema. A bound value is checked by its type alone, if that is known."""
     assert isinstance(params, Template)
-    if any(place.source == "input" for place in params.places):
-        made.checked.append(CheckedParams(spec, params, base))
+    made.checked.append(CheckedParams(spec, params, base))
     unknown = {place.path: place for place in params.places if not _known(made, place)}
     misplaced = list(misplaced_operations(spec, params.raw))
     for path, name in misplaced:

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from saga_engine.errors import PlanInvalid, Problem
-from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.binder import Binder
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.checks import examine
 from saga_engine.plan.child import KIND
 from saga_engine.plan.compiled import CompiledChild, CompiledStep

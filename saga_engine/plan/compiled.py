@@ -387,10 +387,12 @@ class StepsByTool:
     where it is false, as in nearly every plan, no call can be the undo of another one.
     """
 
-    __slots__ = ("_calls", "_undos", "meet", "seen")
+    __slots__ = ("_calls", "_undos", "meet", "seen", "terms")
 
     def __init__(self) -> None:
         self.seen = 0
+        #: The search terms of the tools, once they were needed, and of how many steps (``core.search_terms``).
+        self.terms: tuple[int, Sequence[str]] | None = None
         self.meet = False
         self._calls: dict[str, list[int]] = {}
         self._undos: dict[str, list[int]] = {}
@@ -479,8 +481,6 @@ class CompiledPlan:
     looks: bool = False
     #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
     secrets: tuple[str, ...] = ()
-    #: The search terms of its tools, once they were needed, and of how many steps (``core.search_terms``).
-    tool_terms: tuple[int, Sequence[str]] | None = field(default=None, init=False, compare=False)
     #: Its steps by the tools that they and their undos call.
     tools: StepsByTool = field(default_factory=StepsByTool, init=False, compare=False)
 

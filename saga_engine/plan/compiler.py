@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan import graph
-from saga_engine.plan.checks import check_bodies, check_input, examine
+from saga_engine.plan.checks import binds_input, check_bodies, check_input, examine
 from saga_engine.plan.child_plans import compile_child
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep, may_be_looked_at
 from saga_engine.plan.draft import ABSENT, Draft, draft
@@ -95,11 +95,11 @@ class Prepared(NamedTuple):
             return None
         values = {**made.plan.input, **given}
         again = replace(made, input=values, problems=Problems(), checked=[])
-        check_input(again, made.checked)
+        check_input(again, [each for each in made.checked if binds_input(each.params)])
         if again.problems:
             return None
         compiled = replace(self.compiled, input=values)
-        compiled.tool_terms = self.compiled.tool_terms
+        compiled.tools = self.compiled.tools
         return compiled
 
 

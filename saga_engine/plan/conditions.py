@@ -20,7 +20,8 @@ from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
-    from saga_engine.plan.bindings import Binder, Place, Template
+    from saga_engine.plan.binder import Binder
+    from saga_engine.plan.bindings import Place, Template
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
 

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.before_images import ReadParams
-from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.binder import Binder
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.builtin_steps import builtin_spec, tolerated
 from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child import OUTPUT, shown_body

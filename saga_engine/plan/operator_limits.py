@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,6 +36,10 @@ _WHOLE: Final = {
     "max_parallel": MAX_PARALLEL,
     "max_crashes": MOST_CRASHES,
 }
+
+
+#: The fields of a compiled plan that an operator may limit.
+_limited = attrgetter("deadline_s", "max_tool_calls", "max_parallel", "max_crashes", "guard_wait_s", "max_cost")
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +105,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         """A compiled plan within these limits. It is the same object if they change nothing."""
         deadline_s, calls = _less(plan.deadline_s, self.deadline_s), _less(plan.max_tool_calls, self.max_calls)
         parallel = min(plan.max_parallel, self.max_parallel)
-        changed = {
+        changed = {  # in the order of ``_limited``
             "deadline_s": deadline_s,
             "max_tool_calls": calls,
             "max_parallel": parallel,
@@ -108,9 +113,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
             "guard_wait_s": self.guard_wait_s,
             "max_cost": smaller(plan.max_cost, self.max_cost),
         }
-        if all(getattr(plan, name) == value for name, value in changed.items()):
-            return plan
-        return replace(plan, **changed)
+        return plan if _limited(plan) == tuple(changed.values()) else replace(plan, **changed)
 
     def warnings(self, plan: Plan) -> list[Problem]:
         """Where a plan asks for more than is allowed: it runs with the operator's limit."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import jsonpath
-from saga_engine.plan.bindings import Binder, Node, Place, Source, Template, Within, bound_node
+from saga_engine.plan.binder import Binder
+from saga_engine.plan.bindings import Node, Place, Source, Template, Within, bound_node
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:

@@ -77,10 +77,12 @@ def misplaced_operations(spec: ToolSpec, value: Any, path: Path = ()) -> Iterato
             yield path, name
             return
         for key, inner in value.items():
-            yield from misplaced_operations(spec, inner, (*path, key))
+            if isinstance(inner, dict | list):
+                yield from misplaced_operations(spec, inner, (*path, key))
     elif isinstance(value, list):
         for at, inner in enumerate(value):
-            yield from misplaced_operations(spec, inner, (*path, at))
+            if isinstance(inner, dict | list):
+                yield from misplaced_operations(spec, inner, (*path, at))
 
 
 def with_computations(spec: ToolSpec, params: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

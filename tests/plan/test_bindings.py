@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from saga_engine.errors import BindingUnresolved, Problem
 from saga_engine.plan import jsonpath, limits
-from saga_engine.plan.bindings import Binder, Template
+from saga_engine.plan.binder import Binder
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.undo_params import UndoParams
 

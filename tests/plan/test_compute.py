@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from saga_engine.errors import BindingUnresolved, Problem
 from saga_engine.plan import dates
-from saga_engine.plan.bindings import Binder
+from saga_engine.plan.binder import Binder
 from saga_engine.plan.compute import OPERATIONS, ComputeReader, Run
 from saga_engine.plan.conditions import ConditionReader
 from saga_engine.plan.decimals import ROUNDING, NotComputable, Number, divide

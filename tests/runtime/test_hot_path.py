@@ -437,6 +437,52 @@ async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
     assert both < 82.5
 
 
+@tool(undo="unbook")
+async def book(city: str, nights: int, guest: dict) -> dict:
+    return {"order": 1}
+
+
+@tool
+async def unbook(order: int) -> dict:
+    return {}
+
+
+def booking(number: int, step: str) -> dict[str, Any]:
+    """A plan as an agent sends it; ``step``: the beginning of the ids of its steps."""
+    guest = {"name": f"Guest {number}", "email": f"{number}@example.com"}
+    return {
+        "steps": [
+            {"step_id": f"{step}{at}", "tool": "book", "params": {"city": "Lisbon", "nights": number, "guest": guest},
+             "rollback": {"tool": "unbook", "params": {"order": f"$output.step_{step}{at}.order"}}}
+            for at in range(3)
+        ]
+    }  # fmt: skip
+
+
+async def test_what_a_new_plan_costs_has_a_budget(counting) -> None:
+    """Function calls beyond those for a plan that was run before: with other values, and with steps never seen before.
+
+    Without what is known of its shape a plan with other values would cost as much as one with other steps.
+    """
+    async with Coordinator.open(counting, [book, unbook], lease_s=3600) as coordinator:
+
+        async def least(plans: Sequence[Any]) -> int:
+            for plan in plans[:3]:  # its shape is known then
+                await coordinator.run(plan)
+            counts = []
+            for plan in plans[3:]:
+                with Frames() as frames:
+                    assert (await coordinator.run(plan)).completed
+                counts.append(frames.count)
+            return min(counts)
+
+        same = await least([load_plan(booking(0, "s"))] * 8)
+        values = await least([booking(number, "s") for number in range(1, 9)])
+        steps = await least([booking(1, f"of{number}-") for number in range(8)])
+    assert values - same < 180
+    assert steps - same < 810
+
+
 async def test_spans_cost_nothing_when_off_and_little_when_on(counting) -> None:
     """Off: the same function calls and not one of the room of the spans. On: a bounded number for each step."""
     exporter = InMemorySpanExporter()
