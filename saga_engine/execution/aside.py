@@ -27,6 +27,7 @@ _T = TypeVar("_T")
 _AT_ONCE: Final = 2
 #: A plan with more values is checked aside.
 _MANY: Final = 2_000
+_HOLDERS: Final = (dict, list, tuple)
 #: Two kinds, so that what is bounded, and may take long, holds up nobody who submits or reads a large saga.
 _PLACES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Mapping[bool, asyncio.Semaphore]]] = WeakKeyDictionary()
 
@@ -192,15 +193,20 @@ def _is_large(part: Any) -> bool:
         part = part.json_bytes
     if isinstance(part, str | bytes):
         return len(part) > 8 * _MANY
-    count, open_ = 0, [part]
+    count = 0
+    open_: list[Any] = [(part,)]
     while open_ and count <= _MANY:
-        each = open_.pop()
-        count += 1
+        each: Any = open_.pop()
+        count += len(each)
         if isinstance(each, dict):
             count += len(each)
-            open_ += each.values()
-        elif isinstance(each, list | tuple):
-            open_ += each
-        elif isinstance(each, str):
-            count += len(each) // 100  # bindings in a text
+            each = each.values()
+        if count > _MANY:  # before a look at each of them
+            break
+        for inner in each:
+            kind = type(inner)
+            if kind is str:
+                count += len(inner) // 100  # bindings in a text
+            elif kind is dict or kind is list or isinstance(inner, _HOLDERS):
+                open_.append(inner)
     return count > _MANY
