@@ -52,10 +52,11 @@ def prepare_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Pla
     return made if started.limits is None else made._replace(compiled=started.limits.applied(made.compiled))
 
 
-def recorded_started(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan | None:
-    """The journalled plan, whose steps are compiled when they are first used; None: it is compiled as a whole."""
-    plan = started.plan
-    body = bytes(plan) if isinstance(plan, msgspec.Raw) else msgspec.json.encode(plan)
+def recorded_started(started: SagaStarted, body: bytes, catalog: ToolCatalog | None) -> CompiledPlan | None:
+    """The journalled plan with steps that are compiled when they are first used; None: it is compiled as a whole.
+
+    ``body``: the plan as JSON.
+    """
     if len(body) < _SMALL:
         return None
     from saga_engine.plan.recorded import recorded_plan

@@ -41,11 +41,12 @@ def compile_journalled(started: SagaStarted, catalog: ToolCatalog | None) -> Com
     """The plan of a journal. Without a catalog it is enough to view a saga, but not to drive it."""
     if started.session:
         return compile_started(started, catalog)  # the plan grows in place
+    body = msgspec.json.encode(started.plan)
     with no_collection():
-        recorded = recorded_started(started, catalog)
+        recorded = recorded_started(started, body, catalog)
     if recorded is not None:
         return recorded
-    content = msgspec.json.encode([started.plan, started.undos, started.reads, started.limits])
+    content = msgspec.json.encode([msgspec.Raw(body), started.undos, started.reads, started.limits])
     return _cached(catalog, content, started.input, lambda: _with_tools(prepare_started(started, catalog)))
 
 

@@ -387,13 +387,15 @@ class StepsByTool:
     where it is false, as in nearly every plan, no call can be the undo of another one.
     """
 
-    __slots__ = ("_calls", "_undos", "meet", "seen", "terms")
+    __slots__ = ("_calls", "_undos", "called_by_all", "meet", "seen", "terms")
 
     def __init__(self) -> None:
         self.seen = 0
         #: The search terms of the tools, once they were needed, and of how many steps (``core.search_terms``).
         self.terms: tuple[int, Sequence[str]] | None = None
         self.meet = False
+        #: The tools of all calls of a plan with so many steps, once they were needed.
+        self.called_by_all: tuple[int, frozenset[str]] | None = None
         self._calls: dict[str, list[int]] = {}
         self._undos: dict[str, list[int]] = {}
 
@@ -488,6 +490,13 @@ class CompiledPlan:
         """Every call that the plan may make, forward and backward."""
         for step in self.all_steps():
             yield from step.calls()
+
+    def called(self) -> frozenset[str]:
+        """The tools of these calls, found once for all sagas of a plan, and again if it grows."""
+        known = self.tools.called_by_all
+        if known is None or known[0] != len(self.steps):
+            known = self.tools.called_by_all = len(self.steps), frozenset(call.tool for call in self.calls())
+        return known[1]
 
     def all_steps(self) -> Iterator[CompiledStep]:
         """Its steps, then those of ``finally``."""

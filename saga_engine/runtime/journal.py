@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -97,7 +97,8 @@ async def beside_state(records: list[AnyRecord], work: Callable[[], _T], *parts:
     """Work on what these records fold to: beside the loop if the journal, its plan or one of the ``parts`` is large."""
     if len(records) > _LONG:
         return await aside(work)
-    return await beside(work, started_of(records).plan, *parts)
+    # (As text: to look at its values takes longer than what most sagas need this for.)
+    return await beside(work, msgspec.json.encode(started_of(records).plan), *parts)
 
 
 async def folded_state(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
@@ -179,10 +180,10 @@ def _drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> S
     return state
 
 
-def _needed(state: State) -> set[str]:
+def _needed(state: State) -> Collection[str]:
     """The tools that may be called for a saga; nothing of one that is undone later is called again, but undone."""
     if not state.undo_of:
-        return {call.tool for call in state.plan.calls()}
+        return state.plan.called()
     owned = [step.index for step in state.plan.steps if state.owns(step.index)]
     wholes = [whole for index in owned if (whole := state.whole_rollback(index)) is not None]
     return {undo.tool for whole in wholes for undo in (whole, *whole.then) if undo.tool}

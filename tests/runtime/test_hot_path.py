@@ -28,6 +28,7 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.ports import AppendReply, Entry
+from saga_engine.runtime.journal import drivable, read_records
 from saga_engine.runtime.writer import JournalWriter
 from saga_engine.stores import open_store
 from saga_engine.telemetry import Spans
@@ -510,6 +511,23 @@ async def test_the_whole_cost_of_a_step_does_not_grow_with_the_saga(counting) ->
         short = await frames_per_step(coordinator, ["forth"] * 10 + ["refuse"], 21, "COMPENSATED")
         long = await frames_per_step(coordinator, ["forth"] * 500 + ["refuse"], 1001, "COMPENSATED")
         assert long < 1.05 * short
+
+
+async def frames_of_a_take_over(coordinator: Coordinator, length: int) -> int:
+    """What the engine does to make a queued saga's state of its journal, once its plan is known."""
+    handle = await coordinator.submit(chain(*["forth"] * length), detach=True)
+    records = await read_records(coordinator.store, handle.saga_id)
+    await drivable(handle.saga_id, records, coordinator.tools)
+    with Frames() as frames:
+        state = await drivable(handle.saga_id, records, coordinator.tools)
+    assert len(state.plan.steps) == length
+    return frames.count
+
+
+async def test_a_queued_saga_of_a_known_plan_costs_the_same_whatever_its_length(counting) -> None:
+    """Whether it is large, and which tools it needs, is not found by a look at each of its steps."""
+    async with Coordinator.open(counting, [forth, back]) as coordinator:
+        assert await frames_of_a_take_over(coordinator, 60) == await frames_of_a_take_over(coordinator, 3)
 
 
 async def test_ten_thousand_steps_in_one_saga(tmp_path) -> None:
