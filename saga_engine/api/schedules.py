@@ -24,6 +24,7 @@ from saga_engine.execution.schedules import (
 from saga_engine.execution.search import check_tags
 from saga_engine.execution.templates import Templates
 from saga_engine.execution.timetable import Timetable
+from saga_engine.language.errors import said
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.ports import Document, Store
@@ -252,7 +253,7 @@ class Schedules:
     async def _read(self, name: str) -> Document:
         found = await self._store.documents().read("schedule", check_name(name))
         if found is None:
-            raise ScheduleNotFound(f"there is no schedule {name}", hint="`saga schedule list` shows the schedules")
+            raise ScheduleNotFound(said("schedule_not_found", name=name), hint=said("schedule_not_found.hint"))
         return found
 
     async def _now_ms(self) -> int:

@@ -265,6 +265,8 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
     if as_json:
         document({"error": error.to_dict()})
         return
+    from saga_engine.language.errors import translated
+
     problems: Sequence[Problem] = getattr(error, "problems", ())
     message = error.message
     if problems:  # the first is printed with the others
@@ -272,12 +274,12 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
         key = "error.at" if only.path.startswith("$") else "error.in"
         place = "" if only.path in ("", "$") else say(key, path=only.path)
         message = f"{only.message}{place}" if len(problems) == 1 else say("error.problems", n=len(problems))
-    said = shown(f"{_meaning(error.code)}{message}")
+    said = shown(f"{_meaning(error.code)}{translated(error.code, message, language())}")
     note(say("error", error=paint("error", say("error.word"), sys.stderr), message=said, code=error.code))
     if len(problems) > 1:
         note(problems_table(problems, sys.stderr))
     elif error.hint:
-        hint(shown(error.hint))
+        hint(shown(translated(error.code, error.hint, language())))
 
 
 def _meaning(code: str) -> str:

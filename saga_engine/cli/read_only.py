@@ -42,11 +42,12 @@ def nothing_stored(settings: Settings) -> bool:
 
 def not_found(saga_id: str, folder: str) -> SagaNotFound:
     """The error about a saga if there is no store at all."""
+    from saga_engine.cli.words import say
     from saga_engine.errors import SagaNotFound
 
     return SagaNotFound(
-        f"there is no saga {saga_id}: there is no store in {folder} yet",
-        hint="`saga submit` creates one; --store, SAGA_STORE or saga.toml names another store",
+        say("no-store", saga=saga_id, folder=folder),
+        hint=say("no-store.hint"),
         saga_id=saga_id,
     )
 

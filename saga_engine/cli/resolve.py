@@ -167,6 +167,7 @@ def _show(settings: Settings, saga_id: str, step: str, *, as_json: bool) -> int:
     from saga_engine.cli.render import question_lines
     from saga_engine.cli.words import say
     from saga_engine.errors import DecisionRefused
+    from saga_engine.language.errors import said
 
     async def look() -> SagaResult:
         async with looking(settings, saga_id) as coordinator:
@@ -175,7 +176,7 @@ def _show(settings: Settings, saga_id: str, step: str, *, as_json: bool) -> int:
     body = asyncio.run(look()).to_dict(full=False)
     found = [each for each in body["questions"] if str(each["step_id"]) == step]
     if not found:
-        raise DecisionRefused(say("no-question", step=step), hint=say("no-question.hint", saga=saga_id))
+        raise DecisionRefused(said("decision_refused.nothing", step=step), hint=say("no-question.hint", saga=saga_id))
     if as_json:
         document({"questions": found})
     else:

@@ -36,7 +36,7 @@ async def begin_none(name: str, body: Any, saga_id: str) -> None:
 def no_schedule(name: str) -> Exception:
     """The error for a name that no schedule has."""
     from saga_engine.cli.output import shown
-    from saga_engine.cli.words import say
     from saga_engine.errors import ScheduleNotFound
+    from saga_engine.language.errors import said
 
-    return ScheduleNotFound(say("schedule.unknown", name=shown(name)), hint=say("schedule.unknown.hint"))
+    return ScheduleNotFound(said("schedule_not_found", name=shown(name)), hint=said("schedule_not_found.hint"))

@@ -217,8 +217,6 @@ LISTS: Final[Fragment] = {
         "{name}{more}：已逾期；时刻由工作进程触发，见 saga worker",
     ),
     "schedule.interval": ("an interval is at least 1s", "间隔至少为 1s"),
-    "schedule.unknown": ("there is no schedule {name}", "没有调度 {name}"),
-    "schedule.unknown.hint": ("`saga schedule list` shows the schedules", "`saga schedule list` 显示调度"),
     "tick.happened": ("{saga}: has happened", "{saga}：已发生"),
     "tick.queued": ("{saga}: queued", "{saga}：已放入队列"),
     "tick.missed": ("{saga}: has not happened", "{saga}：没有发生"),

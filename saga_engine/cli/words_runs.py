@@ -255,7 +255,6 @@ RUNS: Final[Fragment] = {
     "title.saga": ("SAGA", "SAGA"),
     "title.report": ("REPORT", "报告"),
     "reuses-nothing": ("it reuses nothing; {line}", "没有复用任何内容；{line}"),
-    "no-question": ("nothing is asked about step {step}", "没有就步骤 {step} 提问"),
     "no-question.hint": ("`saga show {saga}` shows what is asked", "`saga show {saga}` 显示所提的问题"),
     "differ": (
         "the {part} of {others} differs from that of {usual}",

@@ -239,6 +239,14 @@ SHOWN: Final[Fragment] = {
         "这是 {size} 的截断形式；--full 输出全部",
     ),
     "step.unknown": ("the saga has no step {step}; it has {known}", "saga 没有步骤 {step}；它有 {known}"),
+    "no-store": (
+        "there is no saga {saga}: there is no store in {folder} yet",
+        "没有 saga {saga}：{folder} 中还没有存储",
+    ),
+    "no-store.hint": (
+        "`saga submit` creates one; --store, SAGA_STORE or saga.toml names another store",
+        "`saga submit` 创建一个；--store、SAGA_STORE 或 saga.toml 指定其他存储",
+    ),
     "debug.here": (
         "a tool raised an unforeseen exception; --debug shows where",
         "某个工具抛出了意料之外的异常；--debug 显示位置",

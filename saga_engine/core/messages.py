@@ -252,39 +252,38 @@ def _keep(state: State, message: Message, now_ms: int) -> r.SessionKept:
 
 
 def _see(state: State) -> str:
-    return f"`saga show {state.saga_id}` shows its state"
+    return said("cancel_refused.hint", saga=state.saga_id)
 
 
 def check_cancel(state: State) -> None:
     """Raises ``CancelRefused`` if the saga cannot be cancelled (any more)."""
     if state.status in t.SAGA_FINAL:
-        raise CancelRefused(f"saga {state.saga_id} has ended: {state.status}", hint=_see(state))
+        raise CancelRefused(said("cancel_refused.ended", saga=state.saga_id, status=state.status), hint=_see(state))
     if state.turns:
-        raise CancelRefused(f"saga {state.saga_id} is already being undone", hint=_see(state))
+        raise CancelRefused(said("cancel_refused.turned", saga=state.saga_id), hint=_see(state))
     if state.ending is not None:
         raise CancelRefused(f"saga {state.saga_id} is at its end: its 'finally' runs", hint=_see(state))
     if state.past_pivot:
         pivot = state.plan.steps[state.plan.pivot or 0].key
         raise CancelRefused(
-            f"saga {state.saga_id} has passed its pivot (step {pivot}): it can only go forward",
-            hint="let it finish, or answer its open questions with `saga resolve`",
+            said("cancel_refused.pivot", saga=state.saga_id, step=pivot), hint=said("cancel_refused.pivot-hint")
         )
 
 
 def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepted:
     """What is journalled with added steps; raises ``AmendRefused`` or ``PlanInvalid``."""
     if state.status in t.SAGA_FINAL:
-        raise AmendRefused(f"saga {state.saga_id} has ended: {state.status}", hint="submit the steps as another saga")
-    if state.turns:
-        raise AmendRefused(f"saga {state.saga_id} is being undone", hint="submit the steps as another saga")
-    if state.ending is not None:
         raise AmendRefused(
-            f"saga {state.saga_id} is at its end: its 'finally' runs", hint="submit the steps as another saga"
+            said("amend_refused.ended", saga=state.saga_id, status=state.status), hint=said("amend_refused.hint")
         )
+    if state.turns:
+        raise AmendRefused(said("amend_refused.turned", saga=state.saga_id), hint=said("amend_refused.hint"))
+    if state.ending is not None:
+        raise AmendRefused(f"saga {state.saga_id} is at its end: its 'finally' runs", hint=said("amend_refused.hint"))
     if state.session:
-        raise AmendRefused(f"saga {state.saga_id} is a session: only its agent adds calls", hint="use `session.call`")
+        raise AmendRefused(said("amend_refused.session", saga=state.saga_id), hint="use `session.call`")
     if not steps:
-        raise AmendRefused("there are no steps to add", hint="give at least one step, as in a plan")
+        raise AmendRefused(said("amend_refused.empty"), hint="give at least one step, as in a plan")
     if state.growth is None:
         raise AmendRefused(f"the plan of saga {state.saga_id} cannot be read here", hint=_see(state))
     return state.growth.check(state.added, Addition(list(steps)))
@@ -331,20 +330,25 @@ def _fitting(state: State, message: Message, now_ms: int) -> tuple[Message, Open
 def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
     """The open question that the answer fits at ``now_ms`` (Unix ms); raises ``DecisionRefused``."""
     open_steps = sorted({state.plan.steps[question.step].key for question in state.questions.values()})
-    hint = f"open questions: step {', '.join(open_steps)}" if open_steps else "the saga has no open question"
+    hint = said("decision_refused.open" if open_steps else "decision_refused.none", steps=", ".join(open_steps))
     index = state.plan.by_key.get(message.step)
     if index is None:
-        raise DecisionRefused(f"saga {state.saga_id} has no step {message.step}", hint=hint)
+        raise DecisionRefused(said("decision_refused.step", saga=state.saga_id, step=message.step), hint=hint)
     found = [question for question in state.questions.values() if question.step == index]
     if message.question:
         found = [question for question in found if question.id == message.question]
     if not found:
-        raise DecisionRefused(f"nothing is asked about step {message.step}", hint=hint)
+        raise DecisionRefused(said("decision_refused.nothing", step=message.step), hint=hint)
     question = found[0]
     if ask.chosen(question, message.decision) not in question.options:
         raise DecisionRefused(
-            f"'{printable(message.decision, 120)}' is no answer to '{question.kind}' about step {message.step}",
-            hint=f"legal answers: {', '.join(question.options)}",
+            said(
+                "decision_refused.answer",
+                answer=printable(message.decision, 120),
+                kind=question.kind,
+                step=message.step,
+            ),
+            hint=said("decision_refused.legal", answers=", ".join(question.options)),
         )
     if question.expires is not None and question.expires <= now_ms:
         raise DecisionRefused(
@@ -356,7 +360,7 @@ def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
         return question
     happened = message.decision == "happened" and question.direction == FORWARD
     if message.output is not None and not happened:
-        raise DecisionRefused("an output belongs only to 'happened' of a forward step", hint="leave --output out")
+        raise DecisionRefused(said("decision_refused.no-output"), hint="leave --output out")
     if happened:
         _check_output(state, index, message.output)
     _check_mark(state, question, message)
@@ -371,12 +375,10 @@ def _check_mark(state: State, question: OpenQuestion, message: Message) -> None:
     if found["mark"] == message.expect:
         return
     then = then_words(found)
-    if message.expect:
-        said = f"other effects follow from '{message.decision}' about step {message.step} than expected: {then}"
-    else:
-        said = f"the tool honours no key, so the call of step {message.step} may happen twice: {then}"
+    key = "decision_refused.others" if message.expect else "decision_refused.twice"
+    why = said(key, answer=message.decision, step=message.step, then=then, chars=4000)
     raise DecisionRefused(
-        said, hint=f"if that is wanted, answer with --expect {found['mark']}", then=then, expect=found["mark"]
+        why, hint=said("decision_refused.expect", mark=found["mark"]), then=then, expect=found["mark"]
     )
 
 
@@ -392,7 +394,7 @@ def _check_output(state: State, index: int, output: Any) -> None:
     serving = state.acting(index)
     if output is None and output_is_bound(state, index):
         raise DecisionRefused(
-            f"step {state.plan.steps[index].key} needs an output: something else binds it",
+            said("decision_refused.output", step=state.plan.steps[index].key),
             hint='give it with --output JSON, e.g. --output \'{"order_id": "…"}\'',
         )
     schema = serving.spec.output_schema if serving.spec else None

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from saga_engine.language import LANGUAGES, Fragment, catalogue
+from saga_engine.language.questions import NOT_TAKEN
 
 #: By the code of the error, and by what distinguishes several of one code.
 ERRORS: Final[Fragment] = {
@@ -516,7 +517,7 @@ ERRORS: Final[Fragment] = {
     ),
     "result_not_json.unread": ("the result could not be read: {why}", "无法读取结果：{why}"),
 }
-_TEXTS: Final = {each: catalogue(each, ERRORS) for each in LANGUAGES}
+_TEXTS: Final = {each: catalogue(each, ERRORS, NOT_TAKEN) for each in LANGUAGES}
 #: Between several errors that are told together, and how long these may be.
 _BETWEEN: Final = dict(zip(LANGUAGES, ("; ", "；"), strict=True))
 _LONGEST: Final = 4000

@@ -138,6 +138,61 @@ QUESTIONS: Final[Fragment] = {
     "answer-means.ask-again": ("A model is asked once more how to compensate.", "再次询问模型如何补偿。"),
     "answer-means.answer": ("The value becomes the output of the step.", "该值将成为步骤的输出。"),
 }
+#: Why an answer, a cancel or an addition is not taken, by the code of the error; and that something is not there.
+NOT_TAKEN: Final[Fragment] = {
+    "amend_refused.ended": ("saga {saga} has ended: {status}", "saga {saga} 已结束：{status}"),
+    "amend_refused.hint": ("submit the steps as another saga", "将这些步骤作为另一个 saga 提交"),
+    "amend_refused.empty": ("there are no steps to add", "没有可追加的步骤"),
+    "amend_refused.session": (
+        "saga {saga} is a session: only its agent adds calls",
+        "saga {saga} 是会话：只有其智能体能追加调用",
+    ),
+    "amend_refused.turned": ("saga {saga} is being undone", "saga {saga} 正在撤销"),
+    "cancel_refused.ended": ("saga {saga} has ended: {status}", "saga {saga} 已结束：{status}"),
+    "cancel_refused.hint": ("`saga show {saga}` shows its state", "`saga show {saga}` 显示其状态"),
+    "cancel_refused.turned": ("saga {saga} is already being undone", "saga {saga} 已在撤销"),
+    "cancel_refused.pivot": (
+        "saga {saga} has passed its pivot (step {step}): it can only go forward",
+        "saga {saga} 已过转折点（步骤 {step}）：只能向前",
+    ),
+    "cancel_refused.pivot-hint": (
+        "let it finish, or answer its open questions with `saga resolve`",
+        "让它完成，或用 `saga resolve` 答复其待答的提问",
+    ),
+    "decision_refused.step": ("saga {saga} has no step {step}", "saga {saga} 没有步骤 {step}"),
+    "decision_refused.nothing": ("nothing is asked about step {step}", "没有就步骤 {step} 提问"),
+    "decision_refused.answer": (
+        "'{answer}' is no answer to '{kind}' about step {step}",
+        "'{answer}' 不是对步骤 {step} 的提问 '{kind}' 的答复",
+    ),
+    "decision_refused.legal": ("legal answers: {answers}", "允许的答复：{answers}"),
+    "decision_refused.open": ("open questions: step {steps}", "待答的提问：步骤 {steps}"),
+    "decision_refused.none": ("the saga has no open question", "该 saga 没有待答的提问"),
+    "decision_refused.others": (
+        "other effects follow from '{answer}' about step {step} than expected: {then}",
+        "对步骤 {step} 答复 '{answer}' 的后果与预期不同：{then}",
+    ),
+    "decision_refused.twice": (
+        "the tool honours no key, so the call of step {step} may happen twice: {then}",
+        "该工具不识别键，步骤 {step} 的调用可能发生两次：{then}",
+    ),
+    "decision_refused.expect": (
+        "if that is wanted, answer with --expect {mark}",
+        "若确实需要，请答复并加上 --expect {mark}",
+    ),
+    "decision_refused.output": (
+        "step {step} needs an output: something else binds it",
+        "步骤 {step} 需要输出：有其他内容绑定它",
+    ),
+    "decision_refused.no-output": (
+        "an output belongs only to 'happened' of a forward step",
+        "只有对正向步骤答复 'happened' 时才有输出",
+    ),
+    "saga_not_found": ("no saga {saga} in the store at {store}", "存储 {store} 中没有 saga {saga}"),
+    "saga_not_found.hint": ("`saga list` shows the sagas of this store", "`saga list` 显示该存储的 saga"),
+    "schedule_not_found": ("there is no schedule {name}", "没有调度 {name}"),
+    "schedule_not_found.hint": ("`saga schedule list` shows the schedules", "`saga schedule list` 显示各个调度"),
+}
 _ASKS: Final = {each: under("asks", each, QUESTIONS) for each in LANGUAGES}
 _EXPIRES: Final = {each: under("expires", each, QUESTIONS) for each in LANGUAGES}
 #: What follows from an answer (``core.outlooks``), by language.

@@ -39,6 +39,7 @@ from zlib import crc32
 
 from saga_engine.core.states import SAGA_STATES
 from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
+from saga_engine.language.errors import said
 from saga_engine.loggers import logger_of
 from saga_engine.ports import (
     PAGE_START,
@@ -474,7 +475,7 @@ class RedisStore:
 
     def _not_found(self, saga_id: str) -> SagaNotFound:
         return SagaNotFound(
-            f"no saga {saga_id} in the store at {self.url}",
-            hint="`saga list` shows the sagas of this store",
+            said("saga_not_found", saga=saga_id, store=self.url),
+            hint=said("saga_not_found.hint"),
             saga_id=saga_id,
         )

@@ -54,6 +54,7 @@ _VOLATILE: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"), "2026-01-02T03:04:05+00:00"),
     (re.compile(r"(?<![\dT:.-])\d\d:\d\d:\d\d(?![\d.])"), "03:04:05"),
     (re.compile(r"(\d{1,3}\.\d s|\b\d+ ms)\b"), "7 ms"),
+    (re.compile(r"\d{1,3}\.\d 秒|\b\d+ 毫秒"), "7 毫秒"),
     (re.compile(r'("\w+_ms"|"at"): \d{12,}'), r"\1: 1767323045000"),
     (re.compile(r"-manual-\d{13}"), "-manual-1767323045000"),
     (re.compile(r'(--cursor |"cursor": ")\d{13}-'), r"\g<1>1767323045000-"),

@@ -24,7 +24,7 @@ from saga_engine.hooks.messages import LINES
 from saga_engine.language import LANGUAGES, catalogue
 from saga_engine.language.durations import DURATIONS
 from saga_engine.language.errors import ERRORS, said, translated
-from saga_engine.language.questions import QUESTIONS, about, asked, expires
+from saga_engine.language.questions import NOT_TAKEN, QUESTIONS, about, asked, expires
 from saga_engine.language.refusals import REFUSALS
 from saga_engine.language.states import STATES
 from saga_engine.plan.words import Unfit, word
@@ -49,6 +49,7 @@ FRAGMENTS = {
     "SHOWN": SHOWN,
     "RUNS": RUNS,
     "LISTS": LISTS,
+    "NOT_TAKEN": NOT_TAKEN,
 }
 ALL = [(f"{name} {key}", *texts) for name, fragment in FRAGMENTS.items() for key, texts in fragment.items()]
 ALL = [each for each in ALL if each[0] != "PAGES plan.placeholder"]  # (JSON)
@@ -140,10 +141,10 @@ def test_a_question_in_each_language() -> None:
 ROOMS = ("core", "execution", "ext", "guards", "policy", "runtime", "tools")
 
 
-@pytest.mark.parametrize("key", ERRORS)
+@pytest.mark.parametrize("key", [*ERRORS, *NOT_TAKEN])
 def test_an_error_is_known_again_and_said_in_chinese(key: str) -> None:
     """With all of its values; by its code, and by its form alone."""
-    english, chinese = ERRORS[key]
+    english, chinese = {**ERRORS, **NOT_TAKEN}[key]
     values = {name: f"<{name} of 它>" for name in values_of(english)}
     told = said(key, **values)
     assert told == english.format(**values)

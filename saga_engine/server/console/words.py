@@ -67,7 +67,7 @@ class Words:
     def refused(self, error: SagaError, message: str = "") -> str:
         """What an error of the engine says; in another language, above it, what errors of this kind mean."""
         meaning = "" if self.language == "en" else _REFUSALS[self.language].get(error.code, "")
-        message = message or error.message
+        message = translated_error(error.code, message or error.message, self.language)
         return f"{meaning} {message}" if meaning else message
 
     def _own(self, error: Mapping[str, Any], name: str) -> str:
