@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from saga_engine.core.masking import mask_of, named
 from saga_engine.core.messages import check_cancel
-from saga_engine.core.outlooks import standing
+from saga_engine.core.outlooks import Standing, standing
 from saga_engine.core.state import State
 from saga_engine.errors import CancelRefused
 
@@ -41,7 +42,9 @@ def preview_cancel(state: State) -> CancelPreview:
         check_cancel(state)
     except CancelRefused as error:
         found.refused = error.message
-    stands = standing(state)
+    stands, mask = standing(state), mask_of(state)
+    if mask is not None:
+        stands = Standing(*([named(mask, each) for each in of] for of in stands))
     found.undoes, found.settles, found.remains = stands.undoes, stands.settles, stands.remains
     found.elsewhere, found.never = stands.elsewhere, stands.never
     return found

@@ -62,6 +62,8 @@ _FORM: Final = frozenset(
 )
 #: The engine's own answers; any other is an option of the plan's.
 _WORDS: Final = frozenset(option for options in OPTIONS.values() for option in options) | {"answer", "ask-again"}
+#: The lists of steps in an outlook.
+_LISTED: Final = frozenset({"calls", "undoes", "settles", "remains", "elsewhere", "begins"})
 #: The records with the output of a step.
 _RETURNED: Final = (r.StepSucceeded, r.ChildEnded, r.EffectReused)
 #: Hashes of values of which all but a few digits may be known: those can be guessed.
@@ -167,7 +169,7 @@ class Mask:
         """A record as plain JSON; ``tools`` are those that its ``params`` may be for."""
         made = dict(body)
         for name, value in body.items():
-            if (name in _DIGESTS or name == "hidden") and value:
+            if (name in _DIGESTS or name == "hidden") and value and not isinstance(value, dict):  # a place is no digest
                 made[name] = [REDACTED] if name == "hidden" else REDACTED
             elif name in _SAID or (name == "options" and body.get("kind") == "ask"):
                 made[name] = self._field(name, value, tools)
@@ -421,10 +423,24 @@ class _AtHand(StateScope):
     __slots__ = ()
 
     def output(self, step_key: str) -> Any:
+        self._require(step_key)
         value = super().output(step_key)
         if isinstance(value, Stored):
             raise BindingUnresolved(f"the output of step {step_key} is not at hand", step=step_key)
         return value
+
+    def params(self, step_key: str) -> Any:
+        self._require(step_key)
+        return super().params(step_key)
+
+    def before(self, step_key: str) -> Any:
+        self._require(step_key)
+        return super().before(step_key)
+
+    def _require(self, step_key: str) -> None:
+        """A step of ``finally`` is none before that has begun, and others may bind it."""
+        if step_key not in self._state.plan.by_key:
+            raise BindingUnresolved(f"step {step_key} has not begun", step=step_key)
 
 
 def _without_fields(value: Any, hidden: frozenset[str]) -> Any:
@@ -526,7 +542,7 @@ def masked_outlooks(mask: Mask, outlooks: Mapping[str, Any], steps: Sequence[Com
     tools = {step.step_id: tools_of_step(step) for step in steps}
     return {
         option: {
-            **body,
+            **{name: [named(mask, each) for each in of] if name in _LISTED else of for name, of in body.items()},
             **(
                 {"undoes": [_masked_params(mask, each, tools[each["step_id"]]) for each in body["undoes"]]}
                 if "undoes" in body
@@ -539,7 +555,12 @@ def masked_outlooks(mask: Mask, outlooks: Mapping[str, Any], steps: Sequence[Com
 
 def _masked_params(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
     params = shown.get("params")
-    return {**shown, "params": None if params is None else mask.params(params, *tools)}
+    return {**named(mask, shown), "params": None if params is None else mask.params(params, *tools)}
+
+
+def named(mask: Mask, step: Mapping[str, Any]) -> dict[str, Any]:
+    """A step as previews show it: its name is its plan's."""
+    return {**step, "name": mask.value(step["name"])} if "name" in step else {**step}
 
 
 def _masked_step(mask: Mask, shown: _Called, tools: Sequence[str]) -> _Called:
@@ -549,7 +570,9 @@ def _masked_step(mask: Mask, shown: _Called, tools: Sequence[str]) -> _Called:
         "shown": mask.value(shown.shown),
     }
     if isinstance(shown, v.CallResult):
-        made["traceback"] = mask.value(shown.traceback)
+        made |= {"name": mask.value(shown.name), "traceback": mask.value(shown.traceback)}
+    if isinstance(shown, v.UndoResult | v.StepResult):
+        made["unverified_because"] = mask.value(shown.unverified_because)
     if isinstance(shown, v.UndoResult) and shown.calls:
         made["calls"] = [_masked_step(mask, call, tools) for call in shown.calls]
     if isinstance(shown, v.StepResult):

@@ -497,6 +497,8 @@ def summary(state: State) -> dict[str, Any]:
         for each in body.get("questions", ()):
             if "to" in each:
                 each["to"] = mask.value(each["to"])
+        if "name" in body:
+            body["name"] = mask.value(body["name"])
         # Cut after redaction, so that no part of a sensitive value is left.
         if "goal" in body:
             body["goal"] = str(mask.value(state.plan.goal))[:120]

@@ -65,6 +65,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
         return question
     return replace(
         question,
+        step_name=mask.value(question.step_name),
         error=mask.said(question.error),
         text=mask.value(question.text),
         to=mask.value(question.to),

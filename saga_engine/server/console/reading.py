@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.analysis.cancellation import CancelPreview, preview_cancel
-from saga_engine.core.masking import is_sensitive, masked_records
+from saga_engine.core.masking import is_sensitive, mask_of, masked_records
 from saga_engine.core.report import answers
 from saga_engine.core.views import entry
 from saga_engine.execution.plan_cache import no_collection
@@ -90,10 +90,11 @@ class Reading:
 def nodes_of(steps: Sequence[CompiledStep], state: State | None = None) -> list[Node]:
     """The graph of some steps of a plan; with a state, each with its status."""
     keys = {step.index: step.key for step in steps}
+    mask = None if state is None else mask_of(state)
     return [
         Node(
             step.key,
-            step.name,
+            step.name if mask is None else mask.value(step.name),
             step.tool or step.builtin,
             step.kind,
             "" if state is None else state.steps[step.index].status,
