@@ -1,8 +1,8 @@
 """LANGUAGE: what the engine says to people, each thing once, in English and in Chinese.
 
 A *fragment* holds the words of one feature, each with its text in every language, and stands beside what uses it:
-questions and states here, pages in ``server.console``, a plan's review in ``planner``, cards in ``hooks``. A catalogue
-is made of fragments. Nothing is said in one language only.
+questions and states here, pages in ``server.console``, the command line in ``cli``, a plan's review in ``planner``,
+cards in ``hooks``. A catalogue is made of fragments. Nothing is said in one language only.
 """
 
 from __future__ import annotations
