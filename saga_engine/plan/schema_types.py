@@ -189,7 +189,7 @@ def unfillable(
     The engine fills the parameters that it finds by name in the params of the call (``given``; None: any) and in its
     ``output``. ``known``: an output about which nothing is known counts as having none of them.
     """
-    if any(word in undo for word in ("$ref", *_BRANCHING)):
+    if "$ref" in undo or not _BRANCHING.isdisjoint(undo):
         return ""
     properties = undo.get("properties")
     if not isinstance(properties, dict):

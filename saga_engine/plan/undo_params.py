@@ -41,7 +41,7 @@ class UndoParams:
         self._read = None if read is None else frozenset(read)
         properties, required = (schema.get("properties"), schema.get("required")) if schema else (None, None)
         names = list(properties) if isinstance(properties, dict) else []
-        self._required = frozenset(name for name in required if name in names) if isinstance(required, list) else ()
+        self._required = frozenset([name for name in names if name in required] if isinstance(required, list) else ())
         self._names = tuple(names)
         self._key = key
         # The stored params do not hold the secrets themselves, so these are resolved again.
@@ -51,8 +51,8 @@ class UndoParams:
         self.raw: dict[str, Any] = {}
         self.secrets = frozenset(secret for name in self._forward_secrets for secret in nodes[name][1])
         self.secret_params = frozenset(self._forward_secrets)
-        needs_output = schema is None or any(name not in forward.raw for name in self._required)
-        needs_output = needs_output or (bool(names) and not any(name in forward.raw for name in names))
+        needs_output = schema is None or not forward.raw.keys() >= self._required
+        needs_output = needs_output or (bool(names) and forward.raw.keys().isdisjoint(names))
         needs_output = needs_output and self._read is None
         self.outputs = self.outputs_or_default = frozenset({key} if needs_output else ())
 

@@ -56,7 +56,11 @@ def plain(value: Any, *, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES)
     Raises ``ValueNotJson`` (``path`` and ``reason`` in its context) for NaN and infinities, integers outside [-2**63,
     2**64), lone surrogates, keys that are not text, cycles, too much depth or too many nodes, and other types.
     """
-    if type(value) is dict and 0 <= _nodes(value, _SHALLOW) < max_nodes and max_depth > _SHALLOW:
+    if (
+        (type(value) is dict or type(value) is list)
+        and 0 <= _nodes(value, _SHALLOW) < max_nodes
+        and max_depth > _SHALLOW
+    ):
         return value
     try:
         return _Walk(min(max_depth, 256), max_nodes).visit(value, 0)

@@ -361,19 +361,22 @@ def difference(state: State, key: str, record: r.CallAdded) -> str | None:
     mask = _mask(state, record)
     if (step.tool, step.builtin) != (record.tool, record.builtin):
         return f"it called {step.tool or step.builtin} before, and now {record.tool or record.builtin}"
-    if digest(step.params.raw) != digest(record.params):
+    # What this process has added itself is the same object: nothing of it is worked out again.
+    if step.params.raw is not record.params and digest(step.params.raw) != digest(record.params):
         before, now = (mask.params(params, *tools_of_step(step)) for params in (step.params.raw, record.params))
         where = "" if before != now else ": they differ in what is not shown"
         return f"the params of {step.tool or step.builtin} were {cut(before, 200)}, and now {cut(now, 200)}{where}"
     if step.child is not None:
         return None
     undo = step.rollback.tool if step.rollback is not None else None
-    if undo == record.undo and step.rollback is not None and _more_of(step.rollback) != _more_in(record):
+    said = bool(record.undo_then) or record.undo_each is not None
+    more = step.rollback is not None and (said or bool(step.rollback.then) or step.rollback.each is not None)
+    if undo == record.undo and more and step.rollback is not None and _more_of(step.rollback) != _more_in(record):
         return f"the undo of {step.tool} by {undo} was followed by other calls than now"
     if undo != record.undo:
         return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"
     given = step.rollback.params.raw if step.rollback and isinstance(step.rollback.params, Template) else None
-    if digest(given) != digest(record.undo_params):
+    if given is not record.undo_params and digest(given) != digest(record.undo_params):
         before, now = (mask.params(params, *tools_of_step(step)) for params in (given, record.undo_params))
         where = "" if before != now else ": they differ in what is not shown"
         return f"{undo} was to be called with {cut(before, 200)}, and now with {cut(now, 200)}{where}"

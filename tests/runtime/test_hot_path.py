@@ -484,6 +484,22 @@ async def test_what_a_new_plan_costs_has_a_budget(counting) -> None:
     assert steps - same < 810
 
 
+async def test_what_a_call_of_a_session_costs_has_a_budget(counting) -> None:
+    """Function calls: of an agent that calls its tools one by one."""
+    async with (
+        Coordinator.open(counting, [forth, back], lease_s=3600) as coordinator,
+        coordinator.session("s") as agent,
+    ):
+        await agent.call("forth")
+        counts = []
+        for _ in range(5):
+            with Frames() as frames:
+                for _ in range(10):
+                    await agent.call("forth")
+            counts.append(frames.count)
+    assert min(counts) / 10 < 345
+
+
 async def test_spans_cost_nothing_when_off_and_little_when_on(counting) -> None:
     """Off: the same function calls and not one of the room of the spans. On: a bounded number for each step."""
     exporter = InMemorySpanExporter()
