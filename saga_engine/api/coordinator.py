@@ -1,4 +1,7 @@
-"""The embedded API: ``Coordinator`` wires stores, tools, guards and the runtime of this process together."""
+"""The embedded API: ``Coordinator`` wires stores, tools, guards and the runtime of this process together.
+
+What not every program uses is imported by the method that needs it: a saga whose steps call tools loads no more.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from saga_engine.api.coordinator_answers import Answers
 from saga_engine.api.coordinator_plans import Plans
 from saga_engine.api.coordinator_sessions import Sessions
 from saga_engine.api.coordinator_views import Views
 from saga_engine.api.engine import PlanSource
-from saga_engine.api.erasing import erase
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.events import EventMethods
 from saga_engine.api.governing import SettingsChoice, governing
@@ -19,12 +22,8 @@ from saga_engine.api.holds import Kindred, Overdue, ended
 from saga_engine.api.opening import opening
 from saga_engine.api.plans import Registration, advising, close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
-    amend_message,
-    answer_message,
-    cancel_message,
     submission_of,
 )
-from saga_engine.api.schedules import Schedules
 from saga_engine.api.sealing import is_sealed, open_sealed
 from saga_engine.api.search import Searches
 from saga_engine.core.records import Parent
@@ -38,32 +37,32 @@ from saga_engine.execution.ids import new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.execution.retention import Retention, retention_of
-from saga_engine.execution.schedules import ScheduleBody, tags_of
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.loggers import withholding
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
-from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.ports import Advisor, Escalation, Head, Meter, Observer, Planner, Source, Store
-from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.messages import check_added, deliver, enqueue, resume_all, run_fork, say, send, settled
-from saga_engine.runtime.retention import Purged, Purging, purge_all
 from saga_engine.runtime.supervisor import Supervisor
-from saga_engine.runtime.ticks import Ticks
-from saga_engine.runtime.undo import Undo, Undoing
-from saga_engine.runtime.worker import Report, Worker, served
 from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
+    from saga_engine.api.schedules import Schedules
     from saga_engine.core.submission import Submission
+    from saga_engine.execution.schedules import ScheduleBody
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
+    from saga_engine.policy.gate import Gate
+    from saga_engine.ports import GuardStore
     from saga_engine.privacy.keyring import Keyring, KeySource
+    from saga_engine.runtime.fork import Fork
+    from saga_engine.runtime.retention import Purged
+    from saga_engine.runtime.undo import Undo
+    from saga_engine.runtime.worker import Report, Worker
     from saga_engine.telemetry.tracing import Spans
 
 
@@ -77,8 +76,15 @@ async def _sealed(backend: Store, privacy: Keyring | KeySource | None, registry:
         raise
 
 
+def _gate_of(policy: Policy, guards: GuardStore) -> Gate:
+    """What authorizes each call; a program without a policy does not load it."""
+    from saga_engine.policy.gate import Gate
+
+    return Gate(policy, guards)
+
+
 @of_one_loop
-class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
+class Coordinator(Plans, Sessions, Views, Searches, EventMethods, Answers):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
     Implements ``Engine``. ``Coordinator.open`` makes one.
@@ -166,7 +172,7 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         clock, shared = StoreClock(), store.guard_store()
         self._guards = GuardedTools(
             *(tools, shared),
-            gate=None if policy is None else Gate(policy, shared),
+            gate=None if policy is None else _gate_of(policy, shared),
             clock=clock,
             lease_s=lease_s,
             stops_seen=store.stops_seen,
@@ -395,6 +401,9 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         Repeating the call continues it. Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``,
         and ``LeaseHeld`` (another process owns the fork, or has not transferred the effects yet).
         """
+        from saga_engine.runtime.fork import Forking
+        from saga_engine.runtime.messages import run_fork
+
         forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms(), self.limits)
         step = None if run_from is None else str(run_from)
         fork = await forking.look(None if plan is None else await self.templates.expanded(plan), new_id, step)
@@ -421,6 +430,8 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         ``detach`` a worker drives it. It raises ``SagaNotFound``, ``UndoRefused``, ``ToolMissing``, ``SagaExists`` and
         ``LeaseHeld``.
         """
+        from saga_engine.runtime.undo import Undoing
+
         undoing = await Undoing.of(self.store, self.supervisor, self.tools, saga_id)
         undo = await undoing.look(accept=accept or dry_run)
         if dry_run:
@@ -429,6 +440,8 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
 
     async def _begin_undo(self, saga_id: str, parent: Parent, queued: bool) -> Head | ChildEnd | None:
         """Undo a child that has completed, for the saga that waits for that."""
+        from saga_engine.runtime.undo import Undoing
+
         undoing = await Undoing.of(self.store, self.supervisor, self.tools, saga_id)
         return await undoing.begin(parent, queued=queued)
 
@@ -447,10 +460,14 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         Workers find sagas by themselves; this is for one whose cause has just been mended. Raises ``SagaNotFound``, and
         ``LeaseHeld`` if a live process owns it.
         """
+        from saga_engine.runtime.messages import enqueue
+
         await enqueue(self.store, self.supervisor, saga_id)
 
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Resume all sagas that can continue: escalated ones only if answered. An error stands in its saga's place."""
+        from saga_engine.runtime.messages import resume_all
+
         return await resume_all(self.store, self.supervisor)
 
     # --- working -------------------------------------------------------------------------------------------------
@@ -464,6 +481,10 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         awaits and journals the calls in flight, and returns its sagas to the queue. Returns its report. Raises
         ``SettingInvalid``.
         """
+        from saga_engine.runtime.retention import Purging
+        from saga_engine.runtime.ticks import Ticks
+        from saga_engine.runtime.worker import Worker, served
+
         chosen = served(self.store.work().count, concurrency, partitions)
         ticks = Ticks(self.store, self._begin_scheduled, self._cancel_scheduled)
         late = partial(self._begin_late, detach=True)
@@ -491,9 +512,13 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
     @property
     def schedules(self) -> Schedules:
         """When templates start by themselves; workers fire their ticks (``work``, ``saga worker``)."""
+        from saga_engine.api.schedules import Schedules
+
         return Schedules(self.store, self.tools, self._begin_scheduled)
 
     async def _begin_scheduled(self, name: str, body: ScheduleBody, saga_id: str) -> None:
+        from saga_engine.execution.schedules import tags_of
+
         tags = tags_of(name, body)
         await self.submit(template=body.template, saga_id=saga_id, input=body.input, tags=tags, detach=True)
 
@@ -505,6 +530,8 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
 
         Bound it with ``asyncio.timeout``: it waits as long as the saga does.
         """
+        from saga_engine.runtime.messages import settled
+
         return await settled(self.store, saga_id)
 
     async def erase(self, saga_id: str, *, by: str = "", why: str = "", family: bool = False) -> Mapping[str, Any]:
@@ -516,6 +543,8 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         them runs. Repeating it changes nothing. Raises ``EraseRefused`` and ``SagaNotFound``; what reads an erased saga
         raises ``SagaErased``.
         """
+        from saga_engine.api.erasing import erase
+
         archive = None if self.retention is None else self.retention.archive
         return (await erase(self.store, saga_id, by, why, family=family, archive=archive)).to_dict()
 
@@ -525,62 +554,12 @@ class Coordinator(Plans, Sessions, Views, Searches, EventMethods):
         A saga that another one may still need stays, with the reason in ``Purged.kept``. With ``archive`` each is
         written there first. ``dry_run`` removes and writes nothing. Raises ``SettingInvalid``.
         """
+        from saga_engine.runtime.retention import Purging, purge_all
+
         given = retention_of(retention, 0) if isinstance(retention, Mapping) else retention or self.retention
         if given is None:
             raise SettingInvalid("there are no rules to purge by", hint='purge({"completed": "30d"})')
         return await purge_all(Purging(self.store, given, self.tools), dry_run=dry_run)
-
-    # --- answering -----------------------------------------------------------------------------------------------
-
-    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
-        """Compensate a saga. If a process drives it, that process acts; else this one does, to the end.
-
-        Without ``wait`` the message is only posted, for a process that has no tools: the saga's owner acts on it, or a
-        worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or ``CancelRefused`` (it
-        has ended, is being undone, or is past its pivot).
-        """
-        return await say(self.store, self.supervisor, self.tools, saga_id, cancel_message(by, note), wait=wait)
-
-    async def resolve(
-        self,
-        saga_id: str,
-        step_id: int | str,
-        decision: str,
-        *,
-        output: Any = None,
-        by: str = "",
-        note: str = "",
-        expect: str = "",
-        wait: bool = True,
-    ) -> SagaResult:
-        """Answer the open question about a step; the saga then continues, here unless another process drives it.
-
-        ``decision``: one of the question's options. ``output`` goes with 'happened'. ``expect``: the ``mark`` that the
-        question gives to the answer in ``outlooks``; the answer is refused if other effects follow from it by now. To
-        repeat a call in doubt whose tool honours no key needs it. Without ``wait`` the answer is
-        only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, even before the
-        owner has read the first. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
-        """
-        message = await beside(partial(answer_message, step_id, decision, output, by, note, expect), output)
-        return await say(self.store, self.supervisor, self.tools, saga_id, message, wait=wait)
-
-    async def amend(
-        self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
-    ) -> SagaResult:
-        """Add steps to a running saga; they are checked against it as it stands, and undone with the rest.
-
-        ``steps`` are written as in a plan; one without ``depends_on`` follows the one before it, the first of them the
-        last step of the plan. If a process drives the saga, that process adds them; else this one does. A tool that
-        adds to its own saga must not ``wait`` for its end: the steps are then posted, and added after the call, unless
-        the saga ends with it. Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added
-        steps from 0), ``ValueNotJson``.
-        """
-        message = await beside(partial(amend_message, steps, by, note), steps)
-        await check_added(self.store, self.tools, saga_id, message.steps)
-        await self.supervisor.quota.add(message.steps)
-        if wait:
-            return await deliver(self.store, self.supervisor, saga_id, message)
-        return await send(self.store, self.supervisor, saga_id, message)
 
     def register(self, *tools: Any) -> None:
         """Add tools after opening; the operator's options apply to them, too.

@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import PlanSource
 from saga_engine.api.requests import problems_of, simulated
 from saga_engine.errors import PlannerUnavailable, Problem, SagaNotFound, SettingInvalid
@@ -22,6 +21,7 @@ from saga_engine.runtime.journal import look
 from saga_engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from saga_engine.analysis.simulation import Rehearsal
     from saga_engine.planner.planning import PlannedPlan, Planning
 
 

@@ -11,8 +11,6 @@ from saga_engine.api.plans import Registration
 from saga_engine.plan.operator_limits import Limits
 from saga_engine.policy.rules import Policy
 from saga_engine.ports import Store
-from saga_engine.runtime.session import Session
-from saga_engine.runtime.session_options import Diverging, OnFailure
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.tools.registry import ToolRegistry
 
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     from saga_engine.agents.guards import AgentRules
     from saga_engine.agents.opening import Host
     from saga_engine.api.governing import SettingsChoice
+    from saga_engine.runtime.session import Session
+    from saga_engine.runtime.session_options import Diverging, OnFailure
     from saga_engine.settings import SettingsFile
 
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.errors import Problem, SagaError
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.execution.search import SagaPage
@@ -18,6 +17,7 @@ from saga_engine.plan.model import Plan
 from saga_engine.ports import Head
 
 if TYPE_CHECKING:
+    from saga_engine.analysis.simulation import Rehearsal
     from saga_engine.analysis.trace import Export
     from saga_engine.tools.registry import ToolRegistry
 

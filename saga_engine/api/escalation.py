@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 
-from saga_engine.hooks.log import LogHook
 from saga_engine.ports import Escalation, EscalationHook, Question
 from saga_engine.tools.threads import start_in_thread
 
@@ -21,6 +20,8 @@ def escalation_of(given: Hooks | None, *, sealed: bool = False) -> Escalation:
     ``sealed``: hooks get no payloads, unless an ``Escalation`` says that they do.
     """
     if given is None:
+        from saga_engine.hooks.log import LogHook
+
         return Escalation([LogHook()], remind_s=0.0, further_after_s=0.0, payloads=not sealed)
     if not isinstance(given, Escalation):
         given = Escalation(given if isinstance(given, Sequence) else (given,))

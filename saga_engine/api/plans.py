@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.errors import PlannerUnavailable, ToolInvalid
 from saga_engine.loggers import logger_of
 from saga_engine.plan.values import printable
-from saga_engine.policy.plan_time import withheld
 from saga_engine.tools.registry import ToolRegistry, collect
 
 if TYPE_CHECKING:
@@ -93,6 +92,7 @@ def planning_of(
         return None
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.selection import select_by_words
+    from saga_engine.policy.plan_time import withheld
 
     planning = given if isinstance(given, Planning) else Planning.of(given, select_by_words)
     return planning if policy is None else replace(planning, withheld=withheld(policy))

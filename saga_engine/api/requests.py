@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
 from saga_engine.core.submission import Submission
 from saga_engine.errors import PlanInvalid, Problem, RuntimeUnsupported
@@ -19,6 +18,7 @@ from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.values import digest, json_path, plain
 
 if TYPE_CHECKING:
+    from saga_engine.analysis.simulation import Rehearsal
     from saga_engine.analysis.trace import Export
     from saga_engine.api.engine import PlanSource
     from saga_engine.plan.compiled import CompiledPlan
@@ -165,6 +165,8 @@ async def simulated(
     limits: Limits = NO_LIMITS,
 ) -> Rehearsal:
     """Simulate a plan. It may take seconds, and the sagas that run here must not wait."""
+    from saga_engine.analysis.simulation import rehearse
+
     return await aside(lambda: rehearse(checked(source, given, tools, compiling, limits=limits)[1]))
 
 

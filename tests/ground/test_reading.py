@@ -31,7 +31,7 @@ MOST_PARTS = {
     # Who wrote what a resource names is one as well (`guards.writes`).
     # What is said to people is a room of its own: the mechanism, the words of questions, those of errors.
     # What compiles bindings stands apart from what resolves them, and the shapes of plans are known.
-    "modules that Coordinator loads": 303,
+    "modules that Coordinator loads": 267,
     # The looks after undos are a folder of their own (`core.verified`), beside the kernel, and its records.
     # Words that are brought: what a folder says is looked at before it is recorded.
     # An `ask` has an addressee: read, checked, recorded and shown. What plans compute gives the event loop back. A
