@@ -34,7 +34,7 @@ from saga_engine.core.state_values import StepState
 from saga_engine.tools.options import ToolOptions
 
 #: How often each walk is taken.
-TIMES: Final = 4
+TIMES: Final = 8
 PACKAGE: Final = Path(saga_engine.__file__).parent
 
 

@@ -51,7 +51,8 @@ MOST_PARTS = {
     # A plan of a known shape gets only its own values, which is what agents send.
     # Names of steps are masked at every door, and so is what binds a step of `finally` that has not begun.
     # A call of a session is not compared with itself.
-    "statements in the rooms of every saga": 18945,
+    # What not every program uses is imported by the method that needs it: 7 statements, and 36 modules less.
+    "statements in the rooms of every saga": 18952,
 }
 
 
