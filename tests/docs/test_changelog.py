@@ -53,6 +53,8 @@ def wrong(name: str) -> str:
         return "" if re.search(rf"^{re.escape(words[1])}:", MAKEFILE, re.MULTILINE) else "no target"
     if words[0].startswith("--"):
         return "" if words[0] in _all_options(typer.main.get_command(app)) else "no option"
+    if (variable := re.fullmatch(r"SAGA_([A-Z_]+)", name)) and not _setting("saga", variable[1].lower()):
+        return ""  # a setting of ``[saga]`` has a variable, whose name is made from its own
     if table := re.fullmatch(r"\[([a-z]+)[\w.]*\](?: (\w+))?", name):
         return _setting(table[1], table[2])
     if name.partition("/")[0] in PLACES:
