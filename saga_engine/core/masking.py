@@ -162,7 +162,14 @@ class Mask:
         made = dict(value)
         for name in value.keys() - _FORM:
             item = value[name]
-            made[name] = self.template(item, *tools) if name == "params" else self.planned(item, *tools)
+            if isinstance(item, list):
+                made[name] = [
+                    self.planned(each, *tools) if isinstance(each, dict) else self.value(each) for each in item
+                ]
+            else:
+                made[name] = self.template(item, *tools) if name == "params" else self.planned(item, *tools)
+        if "steps" in made and made.get("name") != value.get("name"):  # that of a plan has no brackets
+            made["name"] = made["name"].replace(REDACTED, "redacted")
         return made
 
     def body(self, body: dict[str, Any], tools: Sequence[str]) -> dict[str, Any]:

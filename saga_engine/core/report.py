@@ -497,8 +497,7 @@ def summary(state: State) -> dict[str, Any]:
         for each in body.get("questions", ()):
             if "to" in each:
                 each["to"] = mask.value(each["to"])
-        if "name" in body:
-            body["name"] = mask.value(body["name"])
+        body |= {name: mask.value(body[name]) for name in ("name", "tags") if name in body}
         # Cut after redaction, so that no part of a sensitive value is left.
         if "goal" in body:
             body["goal"] = str(mask.value(state.plan.goal))[:120]

@@ -52,7 +52,8 @@ MOST_PARTS = {
     # Names of steps are masked at every door, and so is what binds a step of `finally` that has not begun.
     # A call of a session is not compared with itself.
     # What not every program uses is imported by the method that needs it: 7 statements, and 36 modules less.
-    "statements in the rooms of every saga": 18969,
+    # Texts in the lists of a plan, its name and its tags are masked.
+    "statements in the rooms of every saga": 18972,
 }
 
 

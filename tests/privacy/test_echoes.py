@@ -51,6 +51,13 @@ PLANS: dict[str, dict[str, Any]] = {
     "error": {"steps": [PAY, FAIL]},
     "question": {"steps": [PAY, ASK]},
     "undo of several calls": {"steps": [{**PAY, "rollback": SEVERAL}, FAIL]},
+    "words of the plan": {
+        "name": CARD,
+        "goal": f"charge {CARD}",
+        "assumptions": [f"{CARD} is right"],
+        "tags": [CARD],
+        "steps": [PAY, {"step_id": "ask", "ask": {"question": "Which?", "options": [CARD, "no"]}}],
+    },
     "child": {"steps": [PAY, {"step_id": "c", "saga": {"plan": {"steps": [PAY]}}}]},
     "finally": {
         "steps": [PAY, ASK],

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from saga_engine.api.holds import concerning, held
 from saga_engine.api.stops import stops
+from saga_engine.core.report import summary
 from saga_engine.errors import SettingInvalid, UndoRefused
 from saga_engine.plan.limits import MAX_TO_CHARS
 from saga_engine.ports.machine_clock import machine_clock
@@ -100,7 +101,7 @@ class Pages(Handling):
             length=len(read.records),
             graph=read.graph(first, GRAPH_WINDOW) if view == "graph" else (),
             plan=read.history(0, 1)[0].get("plan") if view == "plan" else None,
-            tags=read.state.tags,
+            tags=summary(read.state).get("tags", ()),
             owner=head.owner if head.owner_ttl_ms > 0 else "",
             unread=head.messages,
             held=stopped,
