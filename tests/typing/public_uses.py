@@ -15,6 +15,7 @@ from saga_engine import (
     BreakerPolicy,
     CallBlocked,
     CallFailed,
+    CallResult,
     Coordinator,
     Escalation,
     Failure,
@@ -160,6 +161,8 @@ def look_at(outcome: SagaResult) -> None:
     assert_type(outcome.error, Failure | None)
     step = outcome.steps.by_id("flight")
     assert_type(step, StepResult)
+    calls: list[CallResult] = [step, *([step.compensation] if step.compensation else [])]
+    assert_type([call.status for call in calls], list[str])
     assert_type(step.compensation, UndoResult | None)
     assert_type(step.attempts, int)
     outcome.status = "COMPLETED"  # nobody does this; a property would cost each saga a call
