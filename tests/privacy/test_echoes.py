@@ -102,14 +102,32 @@ async def _list(engine: Coordinator) -> Any:
     return [head.view().plain() for head in await engine.list()]
 
 
+async def _followed(engine: Coordinator) -> Any:
+    """What stands in the journal now: one that waits for an operator would be followed for ever."""
+    left, found = len(await engine.history("s")), []
+    async for entry in engine.follow("s"):
+        found.append(entry)
+        if len(found) == left:
+            break
+    return found
+
+
+async def _searched(engine: Coordinator) -> Any:
+    return [head.view().plain() for head in (await engine.search()).sagas], await engine.overview()
+
+
 DOORS: dict[str, Door] = {
+    "follow": _followed,
+    "search": _searched,
     "view": _typed,
     "show": _shown,
     "history": _history,
     "list": _list,
     "trace": lambda engine: engine.trace("s", full=True),
     "gateway": _gateway,
-    "API": lambda engine: _http(engine, "/v1/sagas/s", "/v1/sagas/s/history", "/v1/sagas", "/v1/questions"),
+    "API": lambda engine: _http(
+        engine, "/v1/sagas/s", "/v1/sagas/s/history", "/v1/sagas", "/v1/questions", "/v1/overview"
+    ),
     "console": lambda engine: _console(engine, "/ui/sagas/s", "/ui/sagas", "/ui/questions"),
     "observers and hooks": _told,
 }
