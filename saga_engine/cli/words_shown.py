@@ -117,7 +117,7 @@ SHOWN: Final[Fragment] = {
     "event": ("{event} (key {key})", "{event}（键 {key}）"),
     "waits": ("waits{what}{until}", "等待{what}{until}"),
     "waits.until": (", until {when}", "，直到 {when}"),
-    "waits.child": (" for its child, saga {saga}", "子 saga {saga}"),
+    "waits.child": ("for its child, saga {saga}", "子 saga {saga}"),
     "waits.event": ("for the event {event}, key {key}", "事件 {event}，键 {key}"),
     "waits.first": ("for the first of the events {names}{more}", "以下事件之一：{names}{more}"),
     "waits.all": ("for all of the events {names}{more}", "以下全部事件：{names}{more}"),

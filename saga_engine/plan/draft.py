@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.before_images import ReadParams
@@ -21,7 +20,7 @@ from saga_engine.plan.compute import computation, inline
 from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.expect import read_expect
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec, undo_retry
 from saga_engine.plan.undo_looks import compile_check
 from saga_engine.plan.values import plain
 from saga_engine.plan.which_undo import (
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 DEFAULT = ToolSpec(name="")
 #: Follows the place of an undo among the journalled undos if it undoes a creation.
 ABSENT = "#absent"
-#: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
-_LEAST_UNDO_ATTEMPTS = 8
 
 
 class Bound(NamedTuple):
@@ -194,12 +191,6 @@ def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
     steps = [drafter.step(first + at, step, ("finally", at)) for at, step in enumerate(plan.finally_)]
     final.steps = [*made.steps, *steps]
     return final
-
-
-@lru_cache(maxsize=256)
-def undo_retry(retry: RetryPolicy) -> RetryPolicy:
-    """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
-    return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
 
 
 class _Drafter:

@@ -16,9 +16,9 @@ from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerate
 from saga_engine.plan.child import KIND as CHILD
 from saga_engine.plan.child_plans import session_child
 from saga_engine.plan.compiled import CompiledRead, CompiledRollback, CompiledStep, Kind, Params
-from saga_engine.plan.draft import DEFAULT, child_step, compile_read, undo_retry
+from saga_engine.plan.draft import DEFAULT, child_step, compile_read
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec, undo_retry
 from saga_engine.plan.undo_looks import compile_check
 from saga_engine.plan.values import cut
 from saga_engine.plan.which_undo import UndoOf, own_params, registered_undo, usual_params

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ Effect = Literal["read", "write"]
 Semantic = Literal["auto", "approve", "never"]
 OnDoubt = Literal["ask", "undo"]
 After = Literal["read", "output"]
+
+#: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
+_LEAST_UNDO_ATTEMPTS = 8
 
 #: Finds the problems in the params of a call: pairs of (path inside the params, message). Pure.
 ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
@@ -166,3 +170,9 @@ def only_helpers(catalog: ToolCatalog) -> frozenset[str]:
         if name != spec.name
     }
     return frozenset(spec.name for spec in specs if spec.name in named and spec.undo is None)
+
+
+@lru_cache(maxsize=256)
+def undo_retry(retry: RetryPolicy) -> RetryPolicy:
+    """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
+    return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))

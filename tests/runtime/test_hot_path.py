@@ -33,16 +33,7 @@ from saga_engine.runtime.writer import JournalWriter
 from saga_engine.stores import open_store
 from saga_engine.telemetry import Spans
 from tests.core.simulation import Simulation
-
-
-@tool(undo="back")
-async def forth(idempotency_key: str) -> dict:
-    return {"ref": idempotency_key}
-
-
-@tool
-async def back(ref: str) -> dict:
-    return {"gone": ref}
+from tests.support.chains import back, chain, forth
 
 
 @tool(undo="back")
@@ -137,10 +128,6 @@ async def durable(tmp_path):
     await store.open()
     yield store
     await store.close()
-
-
-def chain(*names: str) -> dict[str, Any]:
-    return {"steps": [{"step_id": number, "tool": name} for number, name in enumerate(names)]}
 
 
 async def test_n_steps_cost_n_plus_one_durable_writes(counting) -> None:

@@ -14,6 +14,7 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
+from tests.support.chains import back, chain, forth
 
 FEW, MANY = 8, 40
 TERMS = ["*", "tool:flight", "tool:hotel", "tool:payment"]
@@ -126,8 +127,6 @@ async def test_what_a_partition_costs_once_for_each_commit(store) -> None:
 
 async def test_a_whole_saga_by_the_coordinator(tmp_path) -> None:
     """The entries above are those that the engine makes."""
-    from tests.runtime.test_hot_path import back, chain, forth
-
     store = open_store(f"embedded://{tmp_path / 'other'}")
     async with Coordinator.open(store, [forth, back], lease_s=3600) as coordinator:
         await coordinator.run(chain("forth", "forth", "forth"))
